@@ -1,0 +1,135 @@
+"""Deletion and insertion of I-GOS over a folder of labelled photos.
+
+    python benchmarks/quality.py PHOTOS --resolutions 224,112,28,14,7 --limit 64
+
+PHOTOS holds `labels.csv` (file, class_index). The class explained is the label; only photos whose
+label the model gives at least --min-probability count, and only every second class that the
+defaults were not tuned on (index % 4 == 2; benchmarks/tune.py uses the others).
+"""
+
+import argparse
+import csv
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from igos.data import read_photo
+from igos.descent import Step
+from igos.image import blur, heatmap_of
+from igos.methods.igos import IGOS
+from igos.metrics.curves import deletion, insertion
+from igos.models import load
+from igos.models.classifier import Classifier
+from igos.problem import Problem
+
+
+@dataclass(frozen=True)
+class Quality:
+    """Mean figures of one method over photos."""
+
+    deletion: float
+    insertion: float
+    iterations: float
+    loss: float
+    seconds: float  # a heatmap, curves not counted
+
+    def row(self) -> str:
+        return (
+            f"{self.deletion:.3f} / {self.insertion:.3f} ({self.insertion - self.deletion:.3f})  "
+            f"F {self.loss:.3f}  iterations {self.iterations:4.1f}  {self.seconds:.3f} s"
+        )
+
+
+def problems(
+    folder: Path,
+    classifier: Classifier,
+    *,
+    remainder: int,
+    limit: int,
+    batch: int,
+    min_probability: float = 0.3,
+    chunk: int = 256,
+) -> list[Problem]:
+    """The first `limit` photos with class_index % 4 == remainder, as problems of `batch`."""
+    device = next(classifier.module.parameters()).device
+    images: list[Tensor] = []
+    labels: list[int] = []
+    with (folder / "labels.csv").open(newline="") as lines:
+        for row in csv.DictReader(lines):
+            label = int(row["class_index"])
+            if len(images) == limit or label % 4 != remainder:
+                continue
+            image = classifier.preprocess(read_photo(folder / row["file"])).to(device)
+            with torch.no_grad():
+                probability = classifier.module(image[None]).softmax(dim=1)[0, label]
+            if probability >= min_probability:
+                images.append(image)
+                labels.append(label)
+    return [
+        Problem(
+            classifier.module,
+            image := torch.stack(images[at : at + batch]),
+            blur(image),
+            torch.tensor(labels[at : at + batch], device=device),
+            std=classifier.normalisation.std,
+            chunk=chunk,
+        )
+        for at in range(0, len(images), batch)
+    ]
+
+
+def measure(method: IGOS, over: list[Problem]) -> Quality:
+    sums = torch.zeros(5, dtype=torch.float64)
+    for problem in over:
+        seconds, last = timed(method.steps(problem))
+        heatmap = heatmap_of(last.mask)
+        for d, i in zip(deletion(problem, heatmap), insertion(problem, heatmap), strict=True):
+            sums += torch.tensor([d.auc, i.auc, 0, 0, 0])
+        totals = [0, 0, last.iterations.sum().item(), last.loss.sum().item(), seconds]
+        sums += torch.tensor(totals)
+    return Quality(*(sums / sum(len(problem.image) for problem in over)).tolist())
+
+
+def timed(steps: Iterator[Step]) -> tuple[float, Step]:
+    start = time.perf_counter()
+    *_, last = steps
+    last.mask.sum().item()  # waits for the device
+    return time.perf_counter() - start, last
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("photos", type=Path)
+    parser.add_argument("--model", default="efficientnet_lite0")
+    parser.add_argument("--weights", type=Path)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--resolutions", default="224,112,28,14,7")
+    parser.add_argument("--limit", type=int, default=64)
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--json", type=Path, help="write the figures here too")
+    args = parser.parse_args()
+    classifier = load(args.model, weights=args.weights, device=args.device)
+    over = problems(args.photos, classifier, remainder=2, limit=args.limit, batch=args.batch)
+    print(
+        f"{args.model}, {sum(len(p.image) for p in over)} photos, deletion / insertion (ins − del)"
+    )
+    figures = []
+    for resolution in map(int, args.resolutions.split(",")):
+        for name, method in (
+            ("igos", IGOS(resolution=resolution)),
+            ("igos-paper", replace(IGOS.paper(resolution=resolution), tolerance=0.0)),
+        ):
+            quality = measure(method, over)
+            print(f"{resolution:4d}  {name:10s}  {quality.row()}", flush=True)
+            figures.append({"resolution": resolution, "method": name, **vars(quality)})
+    if args.json:
+        args.json.write_text(json.dumps(figures, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,177 @@
+"""Algorithm 1: the directions, the step rules and the loop, for independent images at once.
+
+Masks are (B, 1, h, w); every loss and step size is (B,).
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from igos.errors import IgosError
+from igos.problem import Objective
+
+Direction = Callable[[Tensor], Tensor]
+
+
+def path_gradient(f: Callable[[Tensor], Tensor], mask: Tensor, *, path_steps: int) -> Tensor:
+    """∇ᴵᴳf(M) = 1/S Σₛ ∇f at (s/S)·M, s = 1 … S: Eq. 4.
+
+    `f` takes (B, S, 1, h, w) and returns (B, S). The gradient is the one *at* each point of the
+    path, as in the supplement's proposition (no inner factor s/S).
+    """
+    fractions = torch.arange(1, path_steps + 1, device=mask.device, dtype=mask.dtype) / path_steps
+    points = fractions.view(-1, 1, 1, 1) * mask[:, None]  # (B, S, 1, h, w)
+    return _gradient(f, points).mean(dim=1)
+
+
+def total_gradient(
+    objective: Objective, mask: Tensor, *, path_steps: int, noise: Tensor | None = None
+) -> Tensor:
+    """TG(M) = ∇ᴵᴳf(M) + ∇g(M), Eq. 6; `noise` (S, 3, H, W) is n_s, in pixel units."""
+    integrated = path_gradient(lambda m: objective.f(m, noise), mask, path_steps=path_steps)
+    return integrated + _gradient(objective.g, mask[:, None])[:, 0]
+
+
+def _gradient(f: Callable[[Tensor], Tensor], masks: Tensor) -> Tensor:
+    with torch.enable_grad():
+        masks = masks.detach().requires_grad_()
+        (gradient,) = torch.autograd.grad(f(masks).sum(), masks)
+    return gradient
+
+
+class StepRule(Protocol):
+    """Chooses the step α, given M_k, F_c(M_k) and TG(M_k)."""
+
+    def __call__(
+        self, objective: Objective, mask: Tensor, loss: Tensor, gradient: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The step α (B,), the mask after it, and F_c there (B,)."""
+        ...
+
+
+@dataclass(frozen=True)
+class Armijo:
+    """The revised backtracking line search, Eq. 8 and its three numbered steps.
+
+    The steps tried are α_u, α_u·η, α_u·η², … as long as they are above α_l. The first one that
+    meets the condition is taken; if none does, the step is α_l.
+    """
+
+    alpha_upper: float = 1000.0  # authors' code: 8 to 1000
+    alpha_lower: float = 1e-5  # authors' code
+    beta: float = 1e-4  # paper
+    eta: float = 0.2  # authors' code
+
+    def __post_init__(self) -> None:
+        if not (0 < self.eta < 1 and min(self.alpha_lower, self.alpha_upper) > 0):
+            raise IgosError(f"{self}: eta must lie between 0 and 1, both alphas above 0")
+
+    def trials(self) -> list[float]:
+        """Every step that may be taken, in the order of trying, α_l last."""
+        alphas = []
+        alpha = self.alpha_upper
+        while alpha > self.alpha_lower:
+            alphas.append(alpha)
+            alpha *= self.eta
+        return [*alphas, self.alpha_lower]
+
+    def __call__(
+        self,
+        objective: Objective,
+        mask: Tensor,
+        loss: Tensor,
+        gradient: Tensor,
+        *,
+        at_once: int | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """`at_once` trials share one pass of the model; the answer does not depend on it.
+
+        By default an accelerator gets all of them (it is wide and waiting for it is dear), the
+        CPU one after another (every trial that is not made is time saved).
+        """
+        alphas = loss.new_tensor(self.trials())
+        at_once = at_once or (1 if loss.device.type == "cpu" else len(alphas))
+        squared = gradient.square().sum(dim=(1, 2, 3))  # TGᵀTG, (B,)
+        alpha, best, best_loss = torch.zeros_like(loss), mask, loss
+        searching = torch.ones_like(loss, dtype=torch.bool)
+        for some in torch.split(alphas, at_once):
+            masks = mask[:, None] - some.view(-1, 1, 1, 1) * gradient[:, None]
+            masks = masks.clamp(0, 1)  # P_[0,1], (B, J, 1, h, w)
+            losses = objective(masks)  # (B, J)
+            enough = losses - loss[:, None] <= -self.beta * some * squared[:, None]  # Eq. 8
+            enough |= some == alphas[-1]
+            first = enough.int().argmax(dim=1)  # 0 where none is
+            row = torch.arange(len(loss), device=loss.device)
+            found = searching & enough.any(dim=1)
+            alpha = torch.where(found, some[first], alpha)
+            best = torch.where(found.view(-1, 1, 1, 1), masks[row, first], best)
+            best_loss = torch.where(found, losses[row, first], best_loss)
+            searching = searching & ~found
+            if at_once < len(alphas) and not searching.any():
+                break
+        return alpha, best, best_loss
+
+
+@dataclass(frozen=True)
+class FixedStep:
+    """The same step every time: the paper's ablation of the line search."""
+
+    alpha: float = 1.0  # paper
+
+    def __call__(
+        self, objective: Objective, mask: Tensor, loss: Tensor, gradient: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        stepped = (mask - self.alpha * gradient).clamp(0, 1)
+        return torch.full_like(loss, self.alpha), stepped, objective(stepped[:, None])[:, 0]
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """The state after an iteration."""
+
+    iteration: int
+    mask: Tensor  # (B, 1, h, w)
+    loss: Tensor  # (B,) F_c
+    alpha: Tensor  # (B,) the step just taken; 0 for an image that had stopped
+    iterations: Tensor  # (B,) steps each image has taken
+    converged: Tensor  # (B,) bool
+
+
+def descend(
+    objective: Objective,
+    mask: Tensor,
+    *,
+    direction: Direction,
+    step_rule: StepRule,
+    max_iterations: int,
+    tolerance: float,
+    patience: int,
+) -> Iterator[Step]:
+    """Algorithm 1 from `mask`, one `Step` an iteration, until every image has converged.
+
+    An image has converged when its last `patience` iterations together lowered F_c by less than
+    `tolerance` times |F_c| at the start (a tolerance of 0: never). It then stays as it is while the
+    others go on.
+    """
+    with torch.no_grad():
+        loss = objective(mask[:, None])[:, 0]
+    history = [loss]
+    converged = torch.zeros_like(loss, dtype=torch.bool)
+    iterations = torch.zeros_like(loss, dtype=torch.long)
+    for iteration in range(1, max_iterations + 1):
+        with torch.no_grad():
+            alpha, stepped, stepped_loss = step_rule(objective, mask, loss, direction(mask))
+            mask = torch.where(converged.view(-1, 1, 1, 1), mask, stepped)
+            loss = torch.where(converged, loss, stepped_loss)
+            alpha = torch.where(converged, 0.0, alpha)
+            iterations = iterations + ~converged
+            history.append(loss)
+            if tolerance > 0 and iteration >= patience:
+                gained = history[-1 - patience] - loss
+                converged = converged | (gained < tolerance * history[0].abs())
+        yield Step(iteration, mask, loss, alpha, iterations, converged)
+        if converged.all():
+            return

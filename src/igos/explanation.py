@@ -1,0 +1,145 @@
+"""The answer to one question about one photo: a heatmap and the curves that test it."""
+
+import io
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from igos.errors import IgosError
+from igos.image import Normalisation
+from igos.metrics.curves import Curve, changed, rank
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """A heatmap, the curves that test it, and everything needed to make it again."""
+
+    photo: str
+    model: str
+    target: int | None  # None: a function of the model's output
+    class_name: str
+    probability: float | None  # of the target; None where the target is a function
+    predicted: list[tuple[int, str, float]]  # the most probable classes: index, name, probability
+    method: str
+    settings: dict[str, Any]
+    heatmap: Tensor  # (h, w)
+    deletion: Curve
+    insertion: Curve
+    seconds: float  # for the heatmap; the curves are not counted
+    iterations: int | None  # None: the method has none
+    converged: bool | None
+    warnings: list[str]
+    image: Tensor  # (3, H, W), as the model saw it
+    baseline: Tensor  # (3, H, W)
+    normalisation: Normalisation
+
+    @property
+    def resolution(self) -> tuple[int, int]:
+        return self.heatmap.shape[-2], self.heatmap.shape[-1]
+
+    @property
+    def stem(self) -> str:
+        """The name of the files: STEM.METHOD.RES"""
+        h, w = self.resolution
+        return f"{Path(self.photo).stem}.{self.method}.{h if h == w else f'{h}x{w}'}"
+
+    def deleted(self, ratio: float) -> Tensor:
+        """The photo with the most important `ratio` of it replaced by the baseline, in 0..1."""
+        return self._changed(self.image, self.baseline, ratio)
+
+    def inserted(self, ratio: float) -> Tensor:
+        """The baseline with the most important `ratio` of it replaced by the photo, in 0..1."""
+        return self._changed(self.baseline, self.image, ratio)
+
+    def _changed(self, start: Tensor, end: Tensor, ratio: float) -> Tensor:
+        count = torch.tensor([round(ratio * self.heatmap.numel())])
+        images = changed(start[None], end[None], rank(self.heatmap)[None, None], count)
+        return self.normalisation.pixels(images[0, 0]).clamp(0, 1)
+
+    def record(self) -> dict[str, Any]:
+        """What `save` writes as JSON."""
+        h, w = self.resolution
+        return {
+            "photo": self.photo,
+            "model": self.model,
+            "target": self.target,
+            "class_name": self.class_name,
+            "probability": self.probability,
+            "predicted": [
+                {"target": index, "class_name": name, "probability": value}
+                for index, name, value in self.predicted
+            ],
+            "method": self.method,
+            "resolution": h if h == w else [h, w],
+            "settings": self.settings,
+            "deletion": self.deletion.auc,
+            "insertion": self.insertion.auc,
+            "seconds": self.seconds,
+            "iterations": self.iterations,
+            "converged": self.converged,
+            "warnings": self.warnings,
+            "curves": {
+                name: {"fraction": curve.fraction.tolist(), "score": curve.score.tolist()}
+                for name, curve in (("deletion", self.deletion), ("insertion", self.insertion))
+            },
+        }
+
+    def plot(self, *, ratio: float = 0.2) -> "Figure":
+        """Photo, heatmap, deletion and insertion image at `ratio`, and both curves."""
+        from igos.plot import panel
+
+        return panel(self, ratio=ratio)
+
+    def png(self, *, ratio: float = 0.2) -> bytes:
+        buffer = io.BytesIO()
+        self.plot(ratio=ratio).savefig(buffer, format="png", dpi=120)
+        return buffer.getvalue()
+
+    def _repr_png_(self) -> bytes:
+        return self.png()
+
+    def save(self, folder: str | Path, *, ratio: float = 0.2) -> list[Path]:
+        """Write the picture, the native heatmap (.npy, float32) and the record (.json)."""
+        array = io.BytesIO()
+        np.save(array, self.heatmap.numpy().astype(np.float32))
+        contents = {
+            ".png": self.png(ratio=ratio),
+            ".npy": array.getvalue(),
+            ".json": json.dumps(self.record(), indent=2, ensure_ascii=False).encode(),
+        }
+        paths = [Path(folder) / (self.stem + suffix) for suffix in contents]
+        with _writing(folder):
+            for path, content in zip(paths, contents.values(), strict=True):
+                partial = path.with_name(path.name + ".partial")
+                partial.write_bytes(content)
+                os.replace(partial, path)  # never half a file under its final name
+        return paths
+
+
+def prepare_folder(folder: str | Path) -> None:
+    """Make the folder and show that it can be written, before any work is spent on it."""
+    with _writing(folder), tempfile.TemporaryFile(dir=folder):
+        pass
+
+
+@contextmanager
+def _writing(folder: str | Path) -> Iterator[None]:
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        raise IgosError(
+            f"folder {str(folder)!r}: not writable ({error.strerror}); give another one"
+        ) from error

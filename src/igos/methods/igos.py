@@ -1,0 +1,156 @@
+"""I-GOS: optimise a mask with integrated gradients (Qi, Khorram and Li, AAAI 2020).
+
+    heatmap = IGOS(resolution=28)(problem)
+
+Algorithm 1 is `descend` with the direction `total_gradient` (Eq. 6) and the step rule `Armijo`
+(Eq. 8), from a mask of ones. This file holds the settings.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from igos.descent import Armijo, FixedStep, Step, descend, total_gradient
+from igos.errors import IgosError
+from igos.image import check_resolution, heatmap_of
+from igos.problem import Objective, Problem
+
+
+@dataclass(frozen=True)
+class Regularisation:
+    """The three settings that depend on the mask's resolution."""
+
+    lambda1: float
+    lambda2: float
+    noise: float  # standard deviation of n_s, in pixel units (0..1)
+
+
+# Measured on EfficientNet-Lite0 (benchmarks/tune.py, docs/deviations.md).
+MEASURED = {
+    7: Regularisation(lambda1=0.3, lambda2=6.0, noise=0.0),
+    14: Regularisation(lambda1=0.3, lambda2=1.5, noise=0.0),
+    28: Regularisation(lambda1=0.1, lambda2=2.0, noise=0.02),
+    112: Regularisation(lambda1=0.3, lambda2=12.0, noise=0.015),
+    224: Regularisation(lambda1=0.3, lambda2=20.0, noise=0.03),
+}
+
+
+def measured(resolution: tuple[int, int]) -> Regularisation:
+    """The measured settings, interpolated in the logarithm of the mask's mean side.
+
+    λ₁ and λ₂ are interpolated in their logarithm, the noise linearly; outside the measured range
+    the nearest end holds.
+    """
+    side = min(max(math.sqrt(resolution[0] * resolution[1]), min(MEASURED)), max(MEASURED))
+    below = max(known for known in MEASURED if known <= side)
+    above = min(known for known in MEASURED if known >= side)
+    low, high = MEASURED[below], MEASURED[above]
+    weight = math.log(side / below) / math.log(above / below) if above > below else 0.0
+
+    def geometric(a: float, b: float) -> float:
+        return float(a ** (1 - weight) * b**weight)
+
+    return Regularisation(
+        lambda1=geometric(low.lambda1, high.lambda1),
+        lambda2=geometric(low.lambda2, high.lambda2),
+        noise=(1 - weight) * low.noise + weight * high.noise,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class IGOS:
+    """I-GOS with our measured defaults; `None` is the value measured for the resolution."""
+
+    resolution: int | tuple[int, int] = 28
+    lambda1: float | None = None
+    lambda2: float | None = None
+    noise: float | None = None
+    path_steps: int = 10  # S; ours, docs/deviations.md
+    max_iterations: int = 15  # paper, Table 3
+    tolerance: float = 0.003  # ours, docs/deviations.md
+    patience: int = 8  # ours, docs/deviations.md
+    step_rule: Armijo | FixedStep = field(default_factory=Armijo)
+    seed: int = 0
+
+    @classmethod
+    def paper(cls, *, resolution: int | tuple[int, int] = 28, seed: int = 0) -> Self:
+        """I-GOS with the paper's settings and, where it gives none, its authors' code's."""
+        return cls(
+            resolution=resolution,
+            lambda1=1.0,
+            lambda2=20.0,
+            noise=0.045,
+            path_steps=20,
+            max_iterations=15,
+            seed=seed,
+        )
+
+    def __post_init__(self) -> None:
+        check_resolution(self.resolution)
+        for name in ("path_steps", "max_iterations", "patience"):
+            if getattr(self, name) < 1:
+                raise IgosError(f"{name} {getattr(self, name)}: give a whole number from 1 up")
+        for name in ("lambda1", "lambda2", "noise", "tolerance"):
+            value = getattr(self, name)
+            if value is not None and not (0 <= value < math.inf):
+                raise IgosError(f"{name} {value}: give a number from 0 up")
+
+    @property
+    def regularisation(self) -> Regularisation:
+        """λ₁, λ₂ and noise in force: as set, or as measured."""
+        default = measured(check_resolution(self.resolution))
+        return Regularisation(
+            default.lambda1 if self.lambda1 is None else self.lambda1,
+            default.lambda2 if self.lambda2 is None else self.lambda2,
+            default.noise if self.noise is None else self.noise,
+        )
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Every setting in force, as plain values: the method's identity."""
+        rule = {"rule": type(self.step_rule).__name__, **asdict(self.step_rule)}
+        return {
+            **asdict(self),
+            **asdict(self.regularisation),
+            "resolution": list(check_resolution(self.resolution)),
+            "step_rule": rule,
+        }
+
+    def steps(self, problem: Problem) -> Iterator[Step]:
+        """Algorithm 1, one `Step` an iteration."""
+        shape = check_resolution(self.resolution)
+        if any(small > large for small, large in zip(shape, problem.size, strict=True)):
+            raise IgosError(
+                f"resolution {shape[0]}×{shape[1]}: the image is {problem.size[0]}×"
+                f"{problem.size[1]}, give at most that"
+            )
+        weights = self.regularisation
+        objective = Objective(problem, weights.lambda1, weights.lambda2)
+        # One stream, broadcast: each image meets the noise that it would meet alone.
+        generator = torch.Generator(problem.image.device).manual_seed(self.seed)
+
+        def direction(mask: Tensor) -> Tensor:
+            noise = None
+            if weights.noise > 0:
+                noise = mask.new_empty(self.path_steps, *problem.image.shape[1:])  # (S, 3, H, W)
+                noise = weights.noise * noise.normal_(generator=generator)
+            return total_gradient(objective, mask, path_steps=self.path_steps, noise=noise)
+
+        return descend(
+            objective,
+            problem.image.new_ones(len(problem.image), 1, *shape),
+            direction=direction,
+            step_rule=self.step_rule,
+            max_iterations=self.max_iterations,
+            tolerance=self.tolerance,
+            patience=self.patience,
+        )
+
+    def __call__(self, problem: Problem) -> Tensor:
+        """The heatmap 1 − M, (B, 1, h, w)."""
+        *_, last = self.steps(problem)
+        return heatmap_of(last.mask)

@@ -1,0 +1,79 @@
+"""Classifiers by name, ready to run: `load("torchvision:resnet50")`."""
+
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+
+from igos.errors import IgosError, unknown
+from igos.models.accelerate import accelerate
+from igos.models.classifier import Classifier
+from igos.models.sources import (
+    efficientnet_lite,
+    from_file,
+    from_hugging_face,
+    from_timm,
+    from_torchvision,
+    lite_package,
+    timm_names,
+    torchvision_names,
+)
+from igos.models.weights import read_state_dict
+
+BUNDLED = {f"efficientnet_lite{n}": efficientnet_lite(n) for n in range(3)}
+PREFIXES = {"torchvision": from_torchvision, "timm": from_timm, "hf": from_hugging_face}
+NAMES = {"torchvision": torchvision_names, "timm": timm_names}
+
+
+def load(name: str, *, weights: str | Path | None = None, device: str = "auto") -> Classifier:
+    """The classifier of that name on `device`, accelerated; `weights` replaces the pretrained."""
+    where = pick_device(device)
+    state = read_state_dict(Path(weights)) if weights is not None else None
+    prefix, colon, rest = name.partition(":")
+    if name in BUNDLED:
+        classifier = BUNDLED[name]("", state)
+    elif colon and prefix in PREFIXES and rest:
+        classifier = PREFIXES[prefix](rest, state)
+    elif colon and ".py:" in name:
+        classifier = from_file(name, state)
+    else:
+        forms = [*BUNDLED, *(f"{prefix}:{name}" for prefix in PREFIXES)]
+        remedy = "give efficientnet_lite0, torchvision:NAME, timm:NAME, hf:NAME or FILE.py:function"
+        raise unknown("model", name, forms, remedy=remedy)
+    return replace(classifier, name=name, module=accelerate(classifier.module, where))
+
+
+def pick_device(name: str) -> torch.device:
+    """The device of that name; "auto" is CUDA, else MPS, else the CPU."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+        if name == "cpu" and torch.backends.mps.is_available():
+            name = "mps"
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:  # torch raises either for an absent device
+        raise IgosError(f"device {name!r}: not available; give auto, cpu, cuda or mps") from error
+    return device
+
+
+def describe(query: str = "") -> list[tuple[str, str]]:
+    """What can be loaded, with a remark; `timm:WORD` and `torchvision:WORD` list names."""
+    prefix, colon, word = query.partition(":")
+    if colon and prefix in NAMES:
+        return [(f"{prefix}:{name}", "") for name in NAMES[prefix]() if word in name]
+    if query:
+        raise IgosError(f"models {query!r}: give {' or '.join(f'{p}:WORD' for p in NAMES)}")
+    return [
+        *((name, _installed(number)) for number, name in enumerate(BUNDLED)),
+        ("torchvision:NAME", "torchvision's; resnet50@IMAGENET1K_V2 chooses among weights"),
+        ("timm:NAME", "timm's"),
+        ("hf:NAME", "an image classifier on the Hugging Face hub, or a folder"),
+        ("FILE.py:function", "your own: the function returns an igos.Classifier"),
+    ]
+
+
+def _installed(number: int) -> str:
+    package = lite_package(number)
+    return "ready" if find_spec(package) else f"after: pip install {package}"

@@ -1,0 +1,218 @@
+"""The method as a whole: Algorithm 1 from settings to heatmap."""
+
+import json
+import math
+from dataclasses import replace
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given
+from torch import Tensor, nn
+
+from igos.descent import Armijo, FixedStep
+from igos.errors import IgosError
+from igos.image import l1, phi, tv
+from igos.methods import METHODS, adjust, make
+from igos.methods.igos import IGOS, MEASURED, measured
+from igos.problem import Problem
+from small import single
+
+FAST = IGOS(resolution=6, lambda1=0.01, lambda2=0.05, noise=0.05, path_steps=3, max_iterations=4)
+
+
+def algorithm_1(problem: Problem, method: IGOS) -> Tensor:
+    """Algorithm 1 for one image, one pass of the model after another, as the paper writes it."""
+    image, baseline = problem.image[0], problem.baseline[0]
+    std = torch.tensor(problem.std, dtype=torch.float64)[:, None, None]
+    weights = method.regularisation
+    rule = method.step_rule
+    assert isinstance(method.resolution, int)
+    assert isinstance(rule, Armijo)
+    assert isinstance(problem.target, Tensor)
+    target = problem.target[0]
+    steps = method.path_steps
+
+    def f(mask: Tensor, at: Tensor) -> Tensor:
+        score: Tensor = problem.model(phi(at, baseline, mask)[None]).softmax(dim=1)[0, target]
+        return score
+
+    def g(mask: Tensor) -> Tensor:
+        return weights.lambda1 * l1(mask) + weights.lambda2 * tv(mask)
+
+    def total(mask: Tensor) -> float:
+        return (f(mask, image) + g(mask)).item()
+
+    generator = torch.Generator().manual_seed(method.seed)
+    mask = torch.ones(1, method.resolution, method.resolution, dtype=torch.float64)
+    for _ in range(method.max_iterations):
+        noise = torch.empty(steps, *image.shape, dtype=torch.float64).normal_(generator=generator)
+        tg = torch.zeros_like(mask)
+        for s in range(1, steps + 1):
+            point = (s / steps * mask).requires_grad_()
+            noisy = image + weights.noise * noise[s - 1] / std
+            tg += torch.autograd.grad(f(point, noisy), point)[0] / steps
+        here = mask.clone().requires_grad_()
+        tg += torch.autograd.grad(g(here), here)[0]
+        alpha, before, squared = rule.alpha_upper, total(mask), float(tg.square().sum())
+        while alpha > rule.alpha_lower:
+            moved = (mask - alpha * tg).clamp(0, 1)
+            if total(moved) - before <= -alpha * rule.beta * squared:
+                break
+            alpha *= rule.eta
+        mask = (mask - max(alpha, rule.alpha_lower) * tg).clamp(0, 1)
+    return 1 - mask
+
+
+def test_igos_is_algorithm_1(problem: Problem) -> None:
+    method = replace(FAST, tolerance=0.0)
+    together = method(problem)
+    for at in range(3):
+        expected = algorithm_1(single(problem, at), method)
+        assert expected.std() > 0.01  # something was found
+        torch.testing.assert_close(together[at], expected.detach())
+
+
+def test_a_batch_is_its_images_alone(problem: Problem) -> None:
+    together = FAST(problem)
+    for at in range(3):
+        torch.testing.assert_close(together[at], FAST(single(problem, at))[0])
+
+
+def test_the_seed_decides_the_noise_and_nothing_else_does(one: Problem) -> None:
+    assert torch.equal(FAST(one), FAST(one))
+    assert not torch.equal(FAST(one), replace(FAST, seed=1)(one))
+    silent = replace(FAST, noise=0.0)
+    assert torch.equal(silent(one), replace(silent, seed=1)(one))
+
+
+def test_the_heatmap_marks_what_the_model_looks_at() -> None:
+    """A model that adds up one patch: the patch, and nothing else, must be marked."""
+
+    class Patch(nn.Module):
+        def forward(self, images: Tensor) -> Tensor:
+            inside = images[:, :, 8:12, 4:8].mean(dim=(1, 2, 3))
+            return torch.stack([8 * inside, torch.full_like(inside, 4.0)], dim=1)
+
+    image = torch.ones(1, 3, 16, 16)
+    problem = Problem(Patch(), image, 0 * image, 0)
+    heatmap = IGOS(resolution=16, lambda1=0.1, lambda2=0.1, noise=0.0)(problem)[0, 0]
+    inside = heatmap[8:12, 4:8]
+    outside = heatmap.clone()
+    outside[6:14, 2:10] = 0
+    assert inside.min() > 2 * outside.max()
+
+
+@pytest.mark.parametrize("resolution", [1, 12, (12, 10), (3, 7), (1, 10)])
+def test_any_resolution_up_to_the_images(one: Problem, resolution: int | tuple[int, int]) -> None:
+    if resolution == 12:
+        with pytest.raises(IgosError, match="resolution 12×12: the image is 12×10"):
+            replace(FAST, resolution=resolution)(one)
+        return
+    shape = (resolution, resolution) if isinstance(resolution, int) else resolution
+    heatmap = replace(FAST, resolution=resolution)(one)
+    assert heatmap.shape == (1, 1, *shape)
+    assert ((heatmap >= 0) & (heatmap <= 1)).all()
+
+
+def test_the_papers_settings() -> None:
+    settings = IGOS.paper(resolution=28).settings
+    assert (settings["path_steps"], settings["max_iterations"]) == (20, 15)
+    assert (settings["lambda1"], settings["lambda2"]) == (1.0, 20.0)
+    assert settings["noise"] == pytest.approx(0.2 * 0.225)  # σ 0.2 at ImageNet's std
+    assert settings["step_rule"]["beta"] == 1e-4
+    assert settings["step_rule"]["rule"] == "Armijo"
+
+
+@given(st.floats(7, 224))
+def test_defaults_between_measured_resolutions_lie_between_them(side: float) -> None:
+    below = max(known for known in MEASURED if known <= side)
+    above = min(known for known in MEASURED if known >= side)
+    between = measured((round(side), round(side)))
+    for name in ("lambda1", "lambda2", "noise"):
+        ends = sorted([getattr(MEASURED[below], name), getattr(MEASURED[above], name)])
+        value = getattr(between, name)
+        assert ends[0] * (1 - 1e-9) <= value <= ends[1] * (1 + 1e-9) or round(side) in (
+            below,
+            above,
+        )
+
+
+def test_defaults_at_and_beyond_the_measured_resolutions() -> None:
+    for side, known in MEASURED.items():
+        assert measured((side, side)) == known
+    assert measured((3, 3)) == MEASURED[7]
+    assert measured((600, 500)) == MEASURED[224]
+    halfway = measured((14, 56))  # its mean side is 28
+    assert halfway.lambda2 == pytest.approx(MEASURED[28].lambda2)
+    middle = measured((56, 56))  # half of the way from 28 to 112, in logarithms
+    expected = math.sqrt(MEASURED[28].lambda2 * MEASURED[112].lambda2)
+    assert middle.lambda2 == pytest.approx(expected)
+    assert middle.noise == pytest.approx((MEASURED[28].noise + MEASURED[112].noise) / 2)
+
+
+def test_settings_are_plain_and_tell_methods_apart() -> None:
+    def identity(method: IGOS) -> str:
+        return json.dumps(method.settings, sort_keys=True)
+
+    assert identity(IGOS()) == identity(IGOS(lambda1=MEASURED[28].lambda1))
+    others = [IGOS(resolution=14), IGOS(seed=1), IGOS(step_rule=FixedStep()), IGOS.paper()]
+    assert len({identity(method) for method in [IGOS(), *others]}) == 5
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"resolution": 0}, "resolution 0"),
+        ({"path_steps": 0}, "path_steps 0"),
+        ({"max_iterations": -1}, "max_iterations -1"),
+        ({"lambda1": -1.0}, "lambda1 -1"),
+        ({"noise": math.nan}, "noise nan"),
+    ],
+)
+def test_wrong_settings_are_named(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(IgosError, match=message):
+        IGOS(**wrong)
+
+
+def test_every_method_is_made_by_its_name() -> None:
+    for name in METHODS:
+        assert make(name, resolution=(6, 5), seed=3).settings["seed"] == 3
+    with pytest.raises(IgosError, match="unknown method 'igoss': did you mean 'igos'"):
+        make("igoss")
+
+
+def test_settings_from_text() -> None:
+    method = adjust(
+        IGOS(), {"lambda1": "0.5", "path_steps": "7", "step_rule.eta": "0.5", "noise": 0.1}
+    )
+    assert method == IGOS(lambda1=0.5, path_steps=7, step_rule=Armijo(eta=0.5), noise=0.1)
+    for key, value, message in (
+        ("lambda3", "1", "unknown setting 'lambda3': did you mean 'lambda2' or 'lambda1'"),
+        ("lambda1", "big", "setting lambda1=big: give a number"),
+        ("path_steps", "2.5", "setting path_steps=2.5: give a whole number"),
+        ("step_rule", "2", r"give step_rule\.SETTING=VALUE"),
+        ("lambda1.x", "2", "give lambda1=VALUE"),
+        ("step_rule.gamma", "2", "unknown setting 'gamma'"),
+    ):
+        with pytest.raises(IgosError, match=message):
+            adjust(IGOS(), {key: value})
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_the_same_on_a_gpu(problem: Problem) -> None:
+    assert isinstance(problem.model, nn.Module)
+    assert isinstance(problem.target, Tensor)
+    there = Problem(
+        problem.model.cuda(),
+        problem.image.cuda(),
+        problem.baseline.cuda(),
+        problem.target.cuda(),
+        std=problem.std,
+    )
+    silent = replace(FAST, noise=0.0)  # the devices' random streams differ
+    ours = silent(there).cpu()
+    problem.model.cpu()
+    torch.testing.assert_close(ours, silent(problem))

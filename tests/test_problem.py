@@ -1,0 +1,129 @@
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from igos.errors import IgosError
+from igos.image import l1, phi, tv
+from igos.problem import Objective, Problem, logit, probability
+from small import TinyNet, random
+
+
+def test_probability_and_logit() -> None:
+    logits, classes = random(3, 5), torch.tensor([4, 0, 2])
+    for row in range(3):
+        softmax = logits[row].exp() / logits[row].exp().sum()
+        assert probability(logits, classes)[row].item() == pytest.approx(
+            softmax[classes[row]].item()
+        )
+        assert logit(logits, classes)[row].item() == logits[row, classes[row]].item()
+
+
+@pytest.mark.parametrize("chunk", [1, 4, 100])
+def test_score_is_the_model_on_one_image_after_another(
+    net: nn.Module, problem: Problem, chunk: int
+) -> None:
+    chunked = Problem(net, problem.image, problem.baseline, problem.target, chunk=chunk)
+    images = random(3, 5, 3, 12, 10, seed=2)
+    scores = chunked.score(images)
+    assert isinstance(problem.target, Tensor)
+    for b in range(3):
+        for k in range(5):
+            expected = net(images[b, k][None]).softmax(dim=1)[0, problem.target[b]]
+            assert scores[b, k].item() == pytest.approx(expected.item(), rel=1e-12)
+
+
+def test_the_gradient_taken_in_chunks_is_autograds(net: nn.Module, problem: Problem) -> None:
+    images = random(3, 5, 3, 12, 10, seed=2).requires_grad_()
+    weights = random(3, 5, seed=3)
+    (ours,) = torch.autograd.grad((weights * problem.score(images).square()).sum(), images)
+    assert isinstance(problem.target, Tensor)
+    classes = problem.target.repeat_interleave(5)
+    plain = net(images.flatten(0, 1)).softmax(dim=1)[torch.arange(15), classes].view(3, 5)
+    (expected,) = torch.autograd.grad((weights * plain.square()).sum(), images)
+    torch.testing.assert_close(ours, expected)
+
+
+def test_phi_adds_noise_in_pixel_units_to_the_image_alone(problem: Problem) -> None:
+    masks, noise = random(3, 4, 1, 6, 5).sigmoid(), random(4, 3, 12, 10, seed=5)
+    composed = problem.phi(masks, noise)
+    for b in range(3):
+        for k in range(4):
+            noisy = problem.image[b] + noise[k] / torch.tensor([0.5, 0.25, 0.2])[:, None, None]
+            torch.testing.assert_close(composed[b, k], phi(noisy, problem.baseline[b], masks[b, k]))
+
+
+def test_objective_is_the_sum_of_its_parts(problem: Problem) -> None:
+    masks = random(3, 4, 1, 6, 5).sigmoid()
+    objective = Objective(problem, lambda1=0.7, lambda2=3.0)
+    expected = problem.score(problem.phi(masks)) + 0.7 * l1(masks) + 3.0 * tv(masks)
+    torch.testing.assert_close(objective(masks), expected)
+
+
+def test_a_target_function_explains_any_output(net: nn.Module) -> None:
+    class Detector(nn.Module):
+        def forward(self, images: Tensor) -> dict[str, Tensor]:
+            return {"boxes": net(images)}
+
+    image = random(2, 3, 12, 10)
+    problem = Problem(Detector(), image, 0 * image, lambda output: output["boxes"][:, 1] * 2)
+    expected = 2 * net(image)[:, 1]
+    torch.testing.assert_close(problem.score(image[:, None])[:, 0], expected.detach())
+
+
+def test_a_model_in_training_mode_is_run_in_evaluation_mode_and_left_as_it_was() -> None:
+    net = TinyNet().double().train()
+    net.bn2.eval()
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    image = random(2, 3, 12, 10)
+    trained = Problem(net, image, 0 * image, 1)
+    scores = trained.score(image[:, None].requires_grad_()).detach()[:, 0]
+    assert (net.training, net.bn1.training, net.bn2.training) == (True, True, False)
+    for name, value in net.state_dict().items():
+        assert torch.equal(value, before[name])
+    assert all(p.requires_grad and p.grad is None for p in net.parameters())
+    expected = net.eval()(image).softmax(dim=1)[:, 1]
+    torch.testing.assert_close(scores, expected.detach())
+
+
+def test_a_model_that_raises_is_left_as_it_was() -> None:
+    class Raises(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Dropout()
+
+        def forward(self, _: Tensor) -> Tensor:
+            raise RuntimeError("broken")
+
+    net = Raises().train()
+    image = random(1, 3, 4, 4)
+    for images in (image[:, None], image[:, None].clone().requires_grad_()):
+        with pytest.raises(RuntimeError, match="broken"):
+            Problem(net, image, image, 0).score(images)
+        assert net.training
+        assert net.inner.training
+
+
+def wrong(target: Any = 0, shape: tuple[int, ...] = (2, 3, 8, 8), baseline: int = 8) -> Problem:
+    image = torch.zeros(shape)
+    return Problem(TinyNet().eval(), image, torch.zeros(2, 3, baseline, baseline), target)
+
+
+def test_mistakes_are_named() -> None:
+    with pytest.raises(IgosError, match=r"image of shape \(3, 8, 8\)"):
+        wrong(shape=(3, 8, 8))
+    with pytest.raises(IgosError, match=r"baseline of shape \(2, 3, 9, 9\)"):
+        wrong(baseline=9)
+    with pytest.raises(IgosError, match="target"):
+        wrong(target=torch.tensor([1, 2, 3]))
+    with pytest.raises(IgosError, match="target -1"):
+        wrong(target=-1)
+    images = torch.zeros(2, 1, 3, 8, 8)
+    with pytest.raises(IgosError, match="class index 4: the model has 4 classes"):
+        wrong(target=4).score(images)
+    with pytest.raises(IgosError, match=r"target function returned \(2, 4\) for 2 images"):
+        wrong(target=lambda output: output).score(images)
+    problem = Problem(lambda x: x, images[:, 0], images[:, 0], 0)
+    with pytest.raises(IgosError, match="not \\(images, classes\\)"):
+        problem.score(images)
