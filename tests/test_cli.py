@@ -1,0 +1,196 @@
+"""The command line as a person or another program uses it."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import igos
+from igos import cli
+
+MODEL = """
+import numpy as np, torch
+from torch import nn
+from igos import Classifier, Normalisation
+
+class Net(nn.Module):
+    def __init__(self, gain):
+        super().__init__()
+        self.gain = nn.Parameter(torch.tensor(gain))
+    def forward(self, x):
+        red = self.gain * (x[:, 0] - x[:, 2]).mean(dim=(1, 2))
+        return torch.stack([red, -red, torch.full_like(red, 4.0)], dim=1)
+
+def classifier(gain=60.0):
+    def preprocess(photo):
+        return torch.tensor(np.asarray(photo.resize((32, 32)))).permute(2, 0, 1) / 255
+    return Classifier("net", Net(gain), preprocess, Normalisation(), ("red", "blue", "neither"))
+
+def nan():
+    return classifier(float("nan"))
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a model and photos, made the current one."""
+    (tmp_path / "net.py").write_text(MODEL)
+    pixels = np.full((40, 40, 3), 20, np.uint8)
+    pixels[5:20, 5:20] = (240, 10, 10)
+    Image.fromarray(pixels).save(tmp_path / "red.png")
+    Image.fromarray(pixels[..., ::-1].copy()).save(tmp_path / "blue.jpg")
+    (tmp_path / "text.jpg").write_text("hello")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run the command line in this process: exit code, stdout, stderr."""
+
+    def call(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["igos", *words])
+        with pytest.raises(SystemExit) as caught:
+            cli.main()
+        output = capsys.readouterr()
+        code = caught.value.code
+        return code if isinstance(code, int) else 0, output.out, output.err
+
+    return call
+
+
+FAST = ("--set", "max_iterations=2", "--set", "path_steps=2", "--baseline", "grey", "-r", "8")
+NET = ("--model", "net.py:classifier", "--device", "cpu")
+
+
+def test_explain_writes_three_files_a_photo(place: Path, run: Run) -> None:
+    code, out, err = run("explain", "red.png", "blue.jpg", *NET, *FAST, "--out", "there")
+    assert (code, err) == (0, "")
+    assert sorted(path.name for path in (place / "there").iterdir()) == sorted(
+        f"{stem}.igos.8.{kind}" for stem in ("red", "blue") for kind in ("png", "npy", "json")
+    )
+    record = json.loads((place / "there/red.igos.8.json").read_text())
+    assert record["class_name"] == "red"
+    assert record["model"] == "net.py:classifier"
+    assert record["settings"]["max_iterations"] == 2
+    assert f"red.png: red, probability {record['probability']:.3f}" in out
+    assert f"deletion {record['deletion']:.3f}, insertion {record['insertion']:.3f}" in out
+    assert str(Path("there/red.igos.8.png")) in out
+
+
+def test_json_is_all_that_stdout_gets(place: Path, run: Run) -> None:
+    code, out, err = run("explain", "red.png", "blue.jpg", *NET, *FAST, "--json", "--target", "red")
+    assert code == 0
+    records = [json.loads(line) for line in out.splitlines()]
+    assert [record["photo"] for record in records] == ["red.png", "blue.jpg"]
+    for record, stem in zip(records, ("red", "blue"), strict=True):
+        assert record == json.loads((place / f"igos-out/{stem}.igos.8.json").read_text())
+    assert "igos: warning: blue.jpg: the model predicts 'blue'" in err
+
+
+def test_a_bad_photo_does_not_stop_the_others(place: Path, run: Run) -> None:
+    code, out, err = run("explain", "red.png", "text.jpg", "gone.png", "blue.jpg", *NET, *FAST)
+    assert code == 2
+    assert err.splitlines() == [
+        "igos: photo 'text.jpg': not an image that Pillow can read",
+        "igos: photo 'gone.png': no such file",
+    ]
+    assert "red.png: red" in out
+    assert "blue.jpg: blue" in out
+    assert len(list((place / "igos-out").iterdir())) == 6
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--model", "efficientnet_lit0"), "unknown model 'efficientnet_lit0': did you mean"),
+        (("--method", "igso"), "unknown method 'igso': did you mean 'igos'"),
+        (("--target", "rad"), "unknown class 'rad': did you mean 'red'"),
+        (("--target", "3"), "class index 3: net.py:classifier has the classes 0 to 2"),
+        (("--target=-1",), "class index -1"),
+        (("-r", "0"), "resolution 0: give"),
+        (("-r", "33"), "resolution 33×33: the image is 32×32"),
+        (("-r", "8x9x7"), "resolution '8x9x7': give a number"),
+        (("-r", "big"), "resolution 'big'"),
+        (("--set", "lambda1"), "setting 'lambda1': give NAME=VALUE"),
+        (("--set", "lambda9=1"), "unknown setting 'lambda9': did you mean"),
+        (("--score", "logits"), "unknown score 'logits': did you mean 'logit'"),
+        (("--baseline", "gray"), "unknown baseline 'gray': did you mean 'grey'"),
+        (("--weights", "gone.pth"), "weights 'gone.pth': no such file"),
+        (("--weights", "text.jpg"), "weights 'text.jpg': not a safetensors file"),
+        (("--device", "gpu"), "device 'gpu': not available"),
+        (("--out", "red.png"), "folder 'red.png': not writable"),
+        (("--model", "net.py:nan"), "returned NaN or infinity"),
+        (("sub/red.png",), "'red.png' and 'sub/red.png' would write the same files"),
+    ],
+)
+@pytest.mark.usefixtures("place")
+def test_mistakes_are_named_with_exit_code_2(
+    words: tuple[str, ...], message: str, run: Run
+) -> None:
+    given = [*NET, *words] if "--model" not in words else [*words, "--device", "cpu"]
+    code, out, err = run("explain", "red.png", *given)
+    assert code == 2
+    assert out == ""
+    assert err.startswith("igos: ")
+    assert message in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.usefixtures("place")
+def test_usage_mistakes_have_exit_code_2(run: Run) -> None:
+    for words in (("explain", "--ratio", "2"), ("explain", "--nonsense"), ("nonsense",)):
+        code, _, err = run(*words)
+        assert code == 2
+        assert "Traceback" not in err
+
+
+def test_lists(run: Run) -> None:
+    assert run("--version") == (0, f"igos {igos.__version__}\n", "")
+    code, out, _ = run("methods")
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()[::2]] == ["igos", "igos-paper"]
+    code, out, _ = run("models")
+    assert code == 0
+    assert "efficientnet_lite0           ready" in out
+    assert run("models", "torchvision:vgg19")[1].split() == [
+        "torchvision:vgg19",
+        "torchvision:vgg19_bn",
+    ]
+    assert run("models", "vgg19")[0] == 2
+
+
+def test_help_needs_nothing_heavy() -> None:
+    """`igos --help` answers at once because it imports neither torch nor its friends."""
+    program = (
+        "import sys; sys.argv = ['igos', '--help']\n"
+        "from igos.cli import main\n"
+        "try: main()\n"
+        "except SystemExit as end: assert not end.code\n"
+        "heavy = {'torch', 'torchvision', 'timm', 'matplotlib', 'numpy', 'PIL'}\n"
+        "assert not heavy & set(sys.modules)\n"
+    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "explain" in done.stdout
+
+
+def test_the_sample_with_the_bundled_model(tmp_path: Path) -> None:
+    """As installed, in a process of its own: what `make demo` does, but shorter."""
+    words = ["explain", *FAST[:4], "-r", "7", "--out", str(tmp_path), "--json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "igos.cli", *words], capture_output=True, text=True, check=True
+    )
+    record = json.loads(done.stdout)
+    assert record["class_name"] == "espresso"
+    assert record["probability"] == pytest.approx(0.951, abs=0.002)
+    assert (tmp_path / "sample.igos.7.png").exists()
+    assert done.stderr == ""

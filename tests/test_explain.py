@@ -1,0 +1,257 @@
+"""From a photo to an Explanation, and to the files and pictures made of it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+import igos
+from igos.image import blur
+from igos.methods.igos import IGOS
+from igos.models.classifier import Classifier
+from igos.plot import overlay, panel, score_at
+from small import TinyNet, random
+
+NORMALISATION = igos.Normalisation((0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
+FAST = {"max_iterations": 2, "path_steps": 2}
+
+
+class Redness(nn.Module):
+    """ "red" with a probability that grows with the red in the left half."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.tensor(4.0))
+
+    def forward(self, images: Tensor) -> Tensor:
+        red = self.gain * images[:, 0, :, : images.shape[3] // 2].mean(dim=(1, 2))
+        return torch.stack([red, torch.zeros_like(red), torch.full_like(red, -9.0)], dim=1)
+
+
+def preprocess(photo: Image.Image) -> Tensor:
+    pixels = torch.tensor(np.asarray(photo.resize((32, 32)))).permute(2, 0, 1) / 255
+    return NORMALISATION.normalise(pixels)
+
+
+@pytest.fixture
+def classifier() -> Classifier:
+    names = ("red", "other", "never")
+    return Classifier("redness", Redness().eval(), preprocess, NORMALISATION, names)
+
+
+@pytest.fixture
+def photo(tmp_path: Path) -> Path:
+    path = tmp_path / "flag.png"
+    pixels = np.full((40, 40, 3), 30, np.uint8)
+    pixels[10:30, 4:16, 0] = 250  # a red block on the left
+    Image.fromarray(pixels).save(path)
+    return path
+
+
+def explained(classifier: Classifier, photo: Any, **how: Any) -> igos.Explanation:
+    default: dict[str, Any] = {"baseline": "black", "resolution": 8, "settings": FAST}
+    return igos.explain(photo, model=classifier, **default | how)
+
+
+def test_an_explanation_holds_what_can_be_computed_otherwise(
+    classifier: Classifier, photo: Path
+) -> None:
+    steps: list[igos.Step] = []
+    explanation = explained(classifier, photo, target="red", watch=steps.append)
+    image = preprocess(Image.open(photo))[None]
+    p = classifier.module(image).softmax(dim=1)[0]
+    problem = igos.Problem(
+        classifier.module, image, NORMALISATION.normalise(0 * image), 0, std=NORMALISATION.std
+    )
+    heatmap = IGOS(resolution=8, max_iterations=2, path_steps=2)(problem)
+    torch.testing.assert_close(explanation.heatmap, heatmap[0, 0])
+    assert explanation.probability == pytest.approx(p[0].item())
+    assert explanation.class_name == "red"
+    assert explanation.target == 0
+    order = sorted(range(3), key=lambda index: -p[index].item())
+    assert [index for index, _, _ in explanation.predicted] == order
+    assert explanation.deletion.auc == pytest.approx(igos.deletion(problem, heatmap)[0].auc)
+    assert explanation.insertion.auc == pytest.approx(igos.insertion(problem, heatmap)[0].auc)
+    assert explanation.iterations == len(steps) == 2
+    assert explanation.converged is False
+    assert explanation.settings["baseline"] == "black"
+    assert explanation.settings["score"] == "probability"
+    assert explanation.resolution == (8, 8)
+
+
+def test_the_most_important_pixels_go_first(classifier: Classifier, photo: Path) -> None:
+    explanation = explained(classifier, photo, target="red", resolution=32)
+    image = NORMALISATION.pixels(explanation.image)
+    top = explanation.heatmap.flatten().argsort(descending=True, stable=True)[:100]
+    deleted, inserted = explanation.deleted(100 / 1024), explanation.inserted(100 / 1024)
+    marked = torch.zeros(1024, dtype=torch.bool)
+    marked[top] = True
+    for picture, inside, outside in ((deleted, 0 * image, image), (inserted, image, 0 * image)):
+        flat = picture.flatten(1)
+        torch.testing.assert_close(flat[:, marked], inside.flatten(1)[:, marked], atol=1e-6, rtol=0)
+        torch.testing.assert_close(
+            flat[:, ~marked], outside.flatten(1)[:, ~marked], atol=1e-6, rtol=0
+        )
+    torch.testing.assert_close(explanation.deleted(0.0), image)
+
+
+def test_every_kind_of_photo_gives_the_same(classifier: Classifier, photo: Path) -> None:
+    expected = explained(classifier, photo)
+    picture = Image.open(photo)
+    for other in (str(photo), picture, np.asarray(picture), preprocess(picture)):
+        assert torch.equal(explained(classifier, other).heatmap, expected.heatmap)
+    assert torch.equal(explained(classifier, preprocess(picture)[None]).image, expected.image)
+    assert expected.photo == str(photo)
+    assert explained(classifier, picture).photo == "photo"
+
+
+def test_baselines_by_name_file_tensor_and_function(classifier: Classifier, photo: Path) -> None:
+    file = photo.with_name("grey.png")
+    Image.new("RGB", (50, 50), (128, 128, 128)).save(file)
+    grey = NORMALISATION.normalise(torch.full((3, 32, 32), 128 / 255))
+    for baseline in (str(file), grey, lambda image, _: grey.expand_as(image)):
+        torch.testing.assert_close(
+            explained(classifier, photo, baseline=baseline).baseline, grey, atol=1e-5, rtol=0
+        )
+    blurred = explained(classifier, photo, baseline="blur")
+    torch.testing.assert_close(blurred.baseline, blur(blurred.image[None])[0])
+    with pytest.raises(igos.IgosError, match="unknown baseline 'gray': did you mean 'grey'"):
+        explained(classifier, photo, baseline="gray")
+
+
+def test_honest_warnings(classifier: Classifier, photo: Path) -> None:
+    p = classifier.module(preprocess(Image.open(photo))[None]).softmax(dim=1)[0].tolist()
+    assert explained(classifier, photo, target="other").warnings == [
+        f"the baseline keeps a score of 1.000 of {p[1]:.3f}: removing pixels cannot hide the "
+        "class; choose another baseline"
+    ]
+    _, low, other = explained(classifier, photo, target="never").warnings
+    assert low.startswith(f"the model gives this class a probability of only {p[2]:.4f}: below")
+    assert other == (
+        f"the model predicts 'other' ({p[1]:.3f}), not the class explained ({p[2]:.3f})"
+    )
+    red = Image.new("RGB", (40, 40), (255, 0, 0))
+    assert explained(classifier, red).warnings == []
+
+
+def test_a_logit_and_a_function_as_the_score(classifier: Classifier, photo: Path) -> None:
+    by_logit = explained(classifier, photo, target=0, link=igos.logit)
+    logits = classifier.module(by_logit.image[None])[0]
+    assert by_logit.insertion.score[-1].item() == pytest.approx(logits[0].item())
+    assert by_logit.settings["score"] == "logit"
+    by_function = explained(classifier, photo, target=lambda output: output[:, 0] - output[:, 1])
+    difference = (logits[0] - logits[1]).item()
+    assert by_function.insertion.score[-1].item() == pytest.approx(difference)
+    assert (by_function.target, by_function.probability) == (None, None)
+    by_function.plot()
+
+
+def test_a_bare_module_takes_tensors() -> None:
+    net = TinyNet().train()
+    image = random(3, 20, 24).float()
+    explanation = igos.explain(
+        image, model=net, resolution=(5, 4), settings=FAST, device="cpu", baseline="grey"
+    )
+    assert explanation.heatmap.shape == (5, 4)
+    assert explanation.model == "TinyNet"
+    assert net.training
+    with pytest.raises(igos.IgosError, match="give the photo as a tensor"):
+        igos.explain("sample", model=net, device="cpu")
+    with pytest.raises(igos.IgosError, match=r"photo of shape \(2, 3, 20, 24\)"):
+        igos.explain(image.expand(2, 3, 20, 24), model=net, device="cpu")
+
+
+def test_mistakes_are_named(classifier: Classifier, photo: Path) -> None:
+    for how, message in (
+        ({"target": "rad"}, "unknown class 'rad': did you mean 'red'"),
+        ({"target": 3}, "class index 3"),
+        ({"method": "igso"}, "unknown method 'igso': did you mean 'igos'"),
+        ({"resolution": 33}, "resolution 33×33: the image is 32×32"),
+        ({"resolution": 0}, "resolution 0"),
+        ({"settings": {"lamda1": 1}}, "unknown setting 'lamda1': did you mean 'lambda1'"),
+    ):
+        with pytest.raises(igos.IgosError, match=message):
+            explained(classifier, photo, **how)
+    nameless = Classifier("nameless", Redness().eval(), preprocess, NORMALISATION)
+    with pytest.raises(igos.IgosError, match="class index 7: nameless has the classes 0 to 2"):
+        explained(nameless, photo, target=7)
+    with torch.no_grad():
+        nameless.module.gain.fill_(float("nan"))  # type: ignore[operator, union-attr]
+    with pytest.raises(igos.IgosError, match="'nameless' returned NaN or infinity"):
+        explained(nameless, photo)
+
+
+def test_saved_files_hold_the_explanation(
+    classifier: Classifier, photo: Path, tmp_path: Path
+) -> None:
+    explanation = explained(classifier, photo, resolution=(8, 6))
+    paths = explanation.save(tmp_path / "new" / "folder")
+    assert [path.name for path in paths] == [
+        f"flag.igos.8x6.{kind}" for kind in ("png", "npy", "json")
+    ]
+    assert sorted(path.name for path in (tmp_path / "new" / "folder").iterdir()) == sorted(
+        path.name for path in paths
+    )
+    with Image.open(paths[0]) as picture:
+        assert picture.width > 1500
+    heatmap = np.load(paths[1])
+    assert heatmap.dtype == np.float32
+    assert (heatmap == explanation.heatmap.numpy()).all()
+    record = json.loads(paths[2].read_text())
+    assert record == json.loads(json.dumps(explanation.record()))
+    wanted = (
+        "photo model target class_name probability method resolution settings deletion insertion "
+        "seconds iterations converged warnings"
+    )
+    assert set(wanted.split()) <= set(record)
+    assert record["resolution"] == [8, 6]
+    assert record["deletion"] == explanation.deletion.auc
+    assert record["curves"]["insertion"]["score"] == explanation.insertion.score.tolist()
+
+
+def test_a_folder_that_cannot_be_written(classifier: Classifier, photo: Path) -> None:
+    explanation = explained(classifier, photo)
+    with pytest.raises(igos.IgosError, match="not writable"):
+        explanation.save(photo)  # a file, not a folder
+    with pytest.raises(igos.IgosError, match="not writable"):
+        explanation.save(photo / "below")
+
+
+def test_the_panel_shows_what_it_says(classifier: Classifier, photo: Path) -> None:
+    explanation = explained(classifier, photo, target="never")
+    figure = panel(explanation, ratio=0.25)
+    titles = [axis.get_title() for axis in figure.axes]
+    assert titles[0].startswith("never: 0.000")
+    assert titles[1] == "igos, 8×8"
+    assert titles[2] == f"25% deleted: {score_at(explanation.deletion, 0.25):.3f}"
+    assert figure.axes[4].get_title(loc="left") == f"deletion {explanation.deletion.auc:.3f}"
+    shown = figure.axes[2].images[0].get_array()
+    assert shown is not None
+    torch.testing.assert_close(
+        torch.tensor(np.asarray(shown)).permute(2, 0, 1), explanation.deleted(0.25)
+    )
+    assert len(explanation.warnings) == 3
+    assert all(text in figure.get_suptitle() for text in explanation.warnings)
+    assert explanation._repr_png_().startswith(b"\x89PNG")
+
+
+def test_the_overlay_is_coloured_where_the_heatmap_is_high_and_the_grey_photo_where_it_is_low() -> (
+    None
+):
+    image = random(3, 8, 8).sigmoid().float()
+    heatmap = torch.zeros(2, 2)
+    heatmap[0, 0] = 1
+    picture = overlay(image, heatmap)
+    torch.testing.assert_close(picture[:, 7, 7], (0.65 * image[:, 7, 7].mean()).expand(3))
+    assert picture[0, 0, 0] > picture[2, 0, 0] + 0.2  # the hot end of the colour map is yellow
+    assert overlay(image, torch.zeros(2, 2)).isfinite().all()
+
+
+def test_score_at_interpolates() -> None:
+    curve = igos.Curve(torch.tensor([0.0, 0.5, 1.0]), torch.tensor([1.0, 0.5, 0.25]))
+    assert [score_at(curve, at) for at in (0.0, 0.25, 0.75)] == [1.0, 0.75, 0.375]
