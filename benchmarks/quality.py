@@ -2,9 +2,10 @@
 
     python benchmarks/quality.py PHOTOS --resolutions 224,112,28,14,7 --limit 64
 
-PHOTOS holds `labels.csv` (file, class_index). The class explained is the label; only photos whose
-label the model gives at least --min-probability count, and only every second class that the
-defaults were not tuned on (index % 4 == 2; benchmarks/tune.py uses the others).
+PHOTOS holds `labels.csv` (file, class_index). The class explained is the label. Photos count whose
+label the model gives at least 0.3 and whose class the defaults were not tuned on (class_index % 4
+== 2; benchmarks/tune.py takes 0). Of those, --limit are taken evenly spaced: ImageNet's classes are
+in order, all animals first.
 """
 
 import argparse
@@ -12,7 +13,7 @@ import csv
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -26,6 +27,8 @@ from igos.metrics.curves import deletion, insertion
 from igos.models import load
 from igos.models.classifier import Classifier
 from igos.problem import Problem
+
+MIN_PROBABILITY = 0.3
 
 
 @dataclass(frozen=True)
@@ -52,34 +55,34 @@ def problems(
     remainder: int,
     limit: int,
     batch: int,
-    min_probability: float = 0.3,
-    chunk: int = 256,
 ) -> list[Problem]:
-    """The first `limit` photos with class_index % 4 == remainder, as problems of `batch`."""
+    """`limit` photos with class_index % 4 == remainder, evenly spaced, as problems of `batch`."""
     device = next(classifier.module.parameters()).device
     images: list[Tensor] = []
     labels: list[int] = []
     with (folder / "labels.csv").open(newline="") as lines:
         for row in csv.DictReader(lines):
             label = int(row["class_index"])
-            if len(images) == limit or label % 4 != remainder:
+            if label % 4 != remainder:
                 continue
             image = classifier.preprocess(read_photo(folder / row["file"])).to(device)
             with torch.no_grad():
                 probability = classifier.module(image[None]).softmax(dim=1)[0, label]
-            if probability >= min_probability:
+            if probability >= MIN_PROBABILITY:
                 images.append(image)
                 labels.append(label)
+    count = min(limit, len(images))
+    taken = [at * len(images) // count for at in range(count)]
     return [
         Problem(
             classifier.module,
-            image := torch.stack(images[at : at + batch]),
+            image := torch.stack([images[at] for at in some]),
             blur(image),
-            torch.tensor(labels[at : at + batch], device=device),
+            torch.tensor([labels[at] for at in some], device=device),
             std=classifier.normalisation.std,
-            chunk=chunk,
+            chunk=4 if device.type == "cpu" else 256,
         )
-        for at in range(0, len(images), batch)
+        for some in (taken[start : start + batch] for start in range(0, count, batch))
     ]
 
 
@@ -122,7 +125,7 @@ def main() -> None:
     for resolution in map(int, args.resolutions.split(",")):
         for name, method in (
             ("igos", IGOS(resolution=resolution)),
-            ("igos-paper", replace(IGOS.paper(resolution=resolution), tolerance=0.0)),
+            ("igos-paper", IGOS.paper(resolution=resolution)),
         ):
             quality = measure(method, over)
             print(f"{resolution:4d}  {name:10s}  {quality.row()}", flush=True)

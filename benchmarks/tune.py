@@ -8,12 +8,30 @@ photos that nothing was tuned on.
 
 import argparse
 import itertools
+from collections.abc import Callable
 from pathlib import Path
 
+import torch
+from torch import Tensor
+
+import igos.descent
 from igos.methods import adjust
 from igos.methods.igos import IGOS
 from igos.models import load
 from quality import measure, problems
+
+
+def with_inner_factor(f: Callable[[Tensor], Tensor], mask: Tensor, *, path_steps: int) -> Tensor:
+    """Eq. 4 read literally: ∂f((s/S)·M)/∂M has an inner factor s/S. See docs/deviations.md."""
+
+    def along_path(masks: Tensor) -> Tensor:  # (B, 1, 1, h, w) -> (B, 1)
+        fractions = torch.arange(1, path_steps + 1, device=mask.device) / path_steps
+        return f(fractions.view(-1, 1, 1, 1) * masks).mean(dim=1, keepdim=True)
+
+    with torch.enable_grad():
+        here = mask[:, None].detach().requires_grad_()
+        (gradient,) = torch.autograd.grad(along_path(here).sum(), here)
+    return gradient[:, 0]
 
 
 def main() -> None:
@@ -26,7 +44,10 @@ def main() -> None:
     parser.add_argument("--vary", action="append", default=[], metavar="SETTING=VALUE,VALUE,…")
     parser.add_argument("--limit", type=int, default=96)
     parser.add_argument("--batch", type=int, default=48)
+    parser.add_argument("--inner-factor", action="store_true", help="Eq. 4 with its factor s/S")
     args = parser.parse_args()
+    if args.inner_factor:
+        igos.descent.path_gradient = with_inner_factor
     classifier = load(args.model, weights=args.weights, device=args.device)
     over = problems(args.photos, classifier, remainder=0, limit=args.limit, batch=args.batch)
     names = [text.partition("=")[0] for text in args.vary]

@@ -1,6 +1,7 @@
 """The shape of the project: public names, and imports that point one way."""
 
 import ast
+import pkgutil
 import re
 import subprocess
 import sys
@@ -69,3 +70,15 @@ def test_public_names_are_all_there_and_no_others() -> None:
 def test_explain_is_a_function_whatever_was_imported_first() -> None:
     program = "import igos.explainer, igos.explanation, igos; assert callable(igos.explain)"
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_the_map_from_paper_to_code_leads_somewhere() -> None:
+    text = (ROOT / "docs" / "paper_to_code.md").read_text()
+    names = re.findall(r"`(igos\.[\w.]+)`", text)
+    tests = re.findall(r"`tests/(\w+\.py)::(\w+)`", text)
+    assert len(names) > 20
+    assert len(tests) > 15
+    for name in names:
+        pkgutil.resolve_name(name)  # raises where there is nothing
+    for file, function in tests:
+        assert f"def {function}(" in (ROOT / "tests" / file).read_text(), function

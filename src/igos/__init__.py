@@ -8,7 +8,6 @@ The names below are loaded when first used, so that `igos --help` need not wait 
 """
 
 import importlib
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ _HOME = {
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
-__version__ = version("igos")
+__version__ = "0.1.0"
 __all__ = [
     "IGOS",
     "PAPER",
