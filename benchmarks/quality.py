@@ -21,7 +21,9 @@ from torch import Tensor
 
 from igos.data import read_photo
 from igos.descent import Step
+from igos.explainer import CHUNK
 from igos.image import blur, heatmap_of
+from igos.methods import make
 from igos.methods.igos import IGOS
 from igos.metrics.curves import deletion, insertion
 from igos.models import load
@@ -48,18 +50,10 @@ class Quality:
         )
 
 
-def problems(
-    folder: Path,
-    classifier: Classifier,
-    *,
-    remainder: int,
-    limit: int,
-    batch: int,
-) -> list[Problem]:
-    """`limit` photos with class_index % 4 == remainder, evenly spaced, as problems of `batch`."""
+def eligible(folder: Path, classifier: Classifier, *, remainder: int) -> list[tuple[Tensor, int]]:
+    """Image and label of every photo with class_index % 4 == remainder that the model knows."""
     device = next(classifier.module.parameters()).device
-    images: list[Tensor] = []
-    labels: list[int] = []
+    found = []
     with (folder / "labels.csv").open(newline="") as lines:
         for row in csv.DictReader(lines):
             label = int(row["class_index"])
@@ -69,20 +63,29 @@ def problems(
             with torch.no_grad():
                 probability = classifier.module(image[None]).softmax(dim=1)[0, label]
             if probability >= MIN_PROBABILITY:
-                images.append(image)
-                labels.append(label)
-    count = min(limit, len(images))
-    taken = [at * len(images) // count for at in range(count)]
+                found.append((image, label))
+    return found
+
+
+def spread(photos: list[tuple[Tensor, int]], limit: int) -> list[tuple[Tensor, int]]:
+    """`limit` of them, evenly spaced."""
+    count = min(limit, len(photos))
+    return [photos[at * len(photos) // count] for at in range(count)]
+
+
+def problems(
+    photos: list[tuple[Tensor, int]], classifier: Classifier, *, batch: int
+) -> list[Problem]:
     return [
         Problem(
             classifier.module,
-            image := torch.stack([images[at] for at in some]),
+            image := torch.stack([image for image, _ in some]),
             blur(image),
-            torch.tensor([labels[at] for at in some], device=device),
+            torch.tensor([label for _, label in some]),
             std=classifier.normalisation.std,
-            chunk=4 if device.type == "cpu" else 256,
+            chunk=CHUNK["cpu"] if image.device.type == "cpu" else 256,
         )
-        for some in (taken[start : start + batch] for start in range(0, count, batch))
+        for some in (photos[at : at + batch] for at in range(0, len(photos), batch))
     ]
 
 
@@ -111,22 +114,21 @@ def main() -> None:
     parser.add_argument("--model", default="efficientnet_lite0")
     parser.add_argument("--weights", type=Path)
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--methods", default="igos,igos-paper")
     parser.add_argument("--resolutions", default="224,112,28,14,7")
     parser.add_argument("--limit", type=int, default=64)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--json", type=Path, help="write the figures here too")
     args = parser.parse_args()
     classifier = load(args.model, weights=args.weights, device=args.device)
-    over = problems(args.photos, classifier, remainder=2, limit=args.limit, batch=args.batch)
-    print(
-        f"{args.model}, {sum(len(p.image) for p in over)} photos, deletion / insertion (ins − del)"
-    )
+    photos = spread(eligible(args.photos, classifier, remainder=2), args.limit)
+    over = problems(photos, classifier, batch=args.batch)
+    print(f"{args.model}, {len(photos)} photos, deletion / insertion (ins − del)")
     figures = []
     for resolution in map(int, args.resolutions.split(",")):
-        for name, method in (
-            ("igos", IGOS(resolution=resolution)),
-            ("igos-paper", IGOS.paper(resolution=resolution)),
-        ):
+        for name in args.methods.split(","):
+            method = make(name, resolution=resolution)
+            assert isinstance(method, IGOS)
             quality = measure(method, over)
             print(f"{resolution:4d}  {name:10s}  {quality.row()}", flush=True)
             figures.append({"resolution": resolution, "method": name, **vars(quality)})

@@ -2,8 +2,8 @@
 
     python benchmarks/tune.py PHOTOS --resolution 28 --vary lambda1=0.03,0.1,0.3 --vary noise=0,0.03
 
-Runs on photos whose class index is divisible by 4, so that benchmarks/quality.py can report on
-photos that nothing was tuned on.
+Runs on the first photos whose class index is divisible by 4, so that benchmarks/quality.py can
+report on photos that nothing was tuned on.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import igos.descent
 from igos.methods import adjust
 from igos.methods.igos import IGOS
 from igos.models import load
-from quality import measure, problems
+from quality import eligible, measure, problems
 
 
 def with_inner_factor(f: Callable[[Tensor], Tensor], mask: Tensor, *, path_steps: int) -> Tensor:
@@ -49,7 +49,8 @@ def main() -> None:
     if args.inner_factor:
         igos.descent.path_gradient = with_inner_factor
     classifier = load(args.model, weights=args.weights, device=args.device)
-    over = problems(args.photos, classifier, remainder=0, limit=args.limit, batch=args.batch)
+    photos = eligible(args.photos, classifier, remainder=0)[: args.limit]
+    over = problems(photos, classifier, batch=args.batch)
     names = [text.partition("=")[0] for text in args.vary]
     values = [text.partition("=")[2].split(",") for text in args.vary]
     for combination in itertools.product(*values):

@@ -96,6 +96,27 @@ def test_json_is_all_that_stdout_gets(place: Path, run: Run) -> None:
     assert "igos: warning: blue.jpg: the model predicts 'blue'" in err
 
 
+def test_options_reach_the_explanation(place: Path, run: Run) -> None:
+    def picture(*words: str) -> tuple[dict[str, object], bytes]:
+        code, out, _ = run("explain", "red.png", *NET, *FAST, "--json", *words)
+        assert code == 0
+        return json.loads(out)["settings"], (place / "igos-out/red.igos.8.png").read_bytes()
+
+    settings, plain = picture()
+    assert (settings["seed"], settings["score"]) == (0, "probability")
+    settings, _ = picture("--seed", "5", "--score", "logit")
+    assert (settings["seed"], settings["score"]) == (5, "logit")
+    _, half = picture("--ratio", "0.5")
+    assert half != plain
+
+
+@pytest.mark.usefixtures("place")
+def test_a_folder_that_cannot_be_written_is_told_before_any_work(run: Run) -> None:
+    code, _, err = run("explain", "red.png", "--model", "nonsense", "--out", "red.png")
+    assert code == 2
+    assert "folder 'red.png': not writable" in err
+
+
 def test_a_bad_photo_does_not_stop_the_others(place: Path, run: Run) -> None:
     code, out, err = run("explain", "red.png", "text.jpg", "gone.png", "blue.jpg", *NET, *FAST)
     assert code == 2

@@ -119,10 +119,33 @@ def test_armijo_is_the_papers_loop(
 def test_armijo_trials() -> None:
     rule = Armijo(alpha_upper=8.0, alpha_lower=0.1, eta=0.25)
     assert rule.trials() == [8.0, 2.0, 0.5, 0.125, 0.1]
+    assert Armijo(alpha_upper=8.0, alpha_lower=2.0, eta=0.5).trials() == [8.0, 4.0, 2.0]
     assert Armijo(alpha_upper=0.01, alpha_lower=0.1).trials() == [0.1]
     for wrong in ({"eta": 1.0}, {"eta": 0.0}, {"alpha_lower": 0.0}, {"alpha_upper": -1.0}):
         with pytest.raises(IgosError, match="eta"):
             Armijo(**wrong)
+
+
+def test_armijo_takes_the_first_step_that_holds_with_equality() -> None:
+    f, mask = Quadratic(4, optimum=0.0), random(1, 1, 2, 2).sigmoid()
+    alpha, *_ = Armijo()(f, mask, f(mask[:, None])[:, 0], torch.zeros_like(mask))  # type: ignore[arg-type]
+    assert alpha.item() == 1000.0
+
+
+def test_on_the_cpu_no_trial_is_made_after_the_step_is_found() -> None:
+    tried = []
+
+    def falling(masks: Tensor) -> Tensor:
+        tried.append(masks.shape[1])
+        return masks.mean(dim=(2, 3, 4))
+
+    mask = torch.ones(2, 1, 2, 2)
+    rule = Armijo(alpha_upper=8.0, alpha_lower=1e-3)
+    rule(falling, mask, torch.ones(2), torch.ones_like(mask))  # type: ignore[arg-type]
+    assert tried == [1]
+    tried.clear()
+    rule(falling, mask, torch.ones(2), torch.ones_like(mask), at_once=100)  # type: ignore[arg-type]
+    assert tried == [len(rule.trials())]
 
 
 def test_fixed_step_projects() -> None:
@@ -130,6 +153,7 @@ def test_fixed_step_projects() -> None:
     mask, tg = random(2, 1, 2, 2).sigmoid(), 5 * random(2, 1, 2, 2, seed=1)
     alpha, moved, loss = FixedStep(0.5)(f, mask, f(mask[:, None])[:, 0], tg)  # type: ignore[arg-type]
     assert alpha.tolist() == [0.5, 0.5]
+    assert FixedStep().alpha == 1.0  # the paper's
     torch.testing.assert_close(moved, (mask - 0.5 * tg).clamp(0, 1))
     torch.testing.assert_close(loss, f(moved[:, None])[:, 0])
 
@@ -186,6 +210,9 @@ def test_the_tolerance_is_relative_to_the_first_loss() -> None:
     falling = [[100.0 - k] for k in range(6)]
     assert len(scripted(falling, tolerance=0.02, patience=1)) == 1
     assert len(scripted(falling, tolerance=0.005, patience=1)) == 5
+    below = [[-100.0 - k] for k in range(6)]
+    assert len(scripted(below, tolerance=0.02, patience=1)) == 1
+    assert len(scripted(below, tolerance=0.01, patience=1)) == 5  # a gain of just 1 % is enough
 
 
 def test_a_batch_descends_like_its_images_alone(problem: Problem) -> None:

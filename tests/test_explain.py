@@ -1,6 +1,7 @@
 """From a photo to an Explanation, and to the files and pictures made of it."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -62,13 +63,17 @@ def test_an_explanation_holds_what_can_be_computed_otherwise(
     classifier: Classifier, photo: Path
 ) -> None:
     steps: list[igos.Step] = []
-    explanation = explained(classifier, photo, target="red", watch=steps.append)
+    start = time.perf_counter()
+    explanation = explained(
+        classifier, photo, target="red", seed=3, settings=FAST | {"noise": 0.1}, watch=steps.append
+    )
+    assert 0 < explanation.seconds < time.perf_counter() - start
     image = preprocess(Image.open(photo))[None]
     p = classifier.module(image).softmax(dim=1)[0]
     problem = igos.Problem(
         classifier.module, image, NORMALISATION.normalise(0 * image), 0, std=NORMALISATION.std
     )
-    heatmap = IGOS(resolution=8, max_iterations=2, path_steps=2)(problem)
+    heatmap = IGOS(resolution=8, max_iterations=2, path_steps=2, noise=0.1, seed=3)(problem)
     torch.testing.assert_close(explanation.heatmap, heatmap[0, 0])
     assert explanation.probability == pytest.approx(p[0].item())
     assert explanation.class_name == "red"
@@ -88,7 +93,8 @@ def test_the_most_important_pixels_go_first(classifier: Classifier, photo: Path)
     explanation = explained(classifier, photo, target="red", resolution=32)
     image = NORMALISATION.pixels(explanation.image)
     top = explanation.heatmap.flatten().argsort(descending=True, stable=True)[:100]
-    deleted, inserted = explanation.deleted(100 / 1024), explanation.inserted(100 / 1024)
+    ratio = 99.6 / 1024  # the nearest number of pixels is taken
+    deleted, inserted = explanation.deleted(ratio), explanation.inserted(ratio)
     marked = torch.zeros(1024, dtype=torch.bool)
     marked[top] = True
     for picture, inside, outside in ((deleted, 0 * image, image), (inserted, image, 0 * image)):
@@ -137,6 +143,57 @@ def test_honest_warnings(classifier: Classifier, photo: Path) -> None:
     )
     red = Image.new("RGB", (40, 40), (255, 0, 0))
     assert explained(classifier, red).warnings == []
+
+
+class Fixed(nn.Module):
+    """Given probabilities, and others once the image is darker."""
+
+    def __init__(self, bright: list[float], dark: list[float]) -> None:
+        super().__init__()
+        self.logits = nn.Parameter(torch.tensor([bright, dark]).log())
+
+    def forward(self, images: Tensor) -> Tensor:
+        share = images.mean(dim=(1, 2, 3))[:, None]  # 1 for the photo, 0 for the baseline
+        return share * self.logits[0] + (1 - share) * self.logits[1]
+
+
+def doubts(bright: list[float], dark: list[float]) -> list[str]:
+    model = Fixed(bright, dark)
+    return igos.explain(
+        torch.ones(3, 8, 8), model=model, target=0, resolution=2, baseline="grey", settings=FAST
+    ).warnings
+
+
+def test_when_to_warn() -> None:
+    """Under a probability of 0.01; where the baseline keeps over a fifth of the score."""
+    assert doubts([0.9, 0.1], [0.17, 0.83]) == []
+    assert "keeps a score" in doubts([0.9, 0.1], [0.19, 0.81])[0]
+    assert not any("only" in text for text in doubts([0.011, 0.989], [1e-5, 1 - 1e-5]))
+    assert any("only" in text for text in doubts([0.009, 0.991], [1e-5, 1 - 1e-5]))
+
+
+def test_a_model_that_fails_on_the_way_is_named() -> None:
+    class Fragile(Fixed):
+        def forward(self, images: Tensor) -> Tensor:
+            logits = super().forward(images)
+            return torch.where(images.mean() == 1, logits, torch.nan)
+
+    with pytest.raises(igos.IgosError, match="'Fragile' returned NaN"):
+        igos.explain(
+            torch.ones(3, 8, 8),
+            model=Fragile([0.9, 0.1], [0.1, 0.9]),
+            resolution=2,
+            baseline="grey",
+            settings=FAST,
+        )
+
+
+def test_the_image_takes_the_models_precision() -> None:
+    image = random(3, 20, 24).float()
+    explanation = igos.explain(
+        image, model=TinyNet().double(), resolution=4, settings=FAST, baseline="grey"
+    )
+    assert explanation.image.dtype == torch.float64
 
 
 def test_a_logit_and_a_function_as_the_score(classifier: Classifier, photo: Path) -> None:
@@ -229,6 +286,7 @@ def test_the_panel_shows_what_it_says(classifier: Classifier, photo: Path) -> No
     assert titles[0].startswith("never: 0.000")
     assert titles[1] == "igos, 8×8"
     assert titles[2] == f"25% deleted: {score_at(explanation.deletion, 0.25):.3f}"
+    assert figure.axes[4].get_ylim() == (0, 1.02)
     assert figure.axes[4].get_title(loc="left") == f"deletion {explanation.deletion.auc:.3f}"
     shown = figure.axes[2].images[0].get_array()
     assert shown is not None

@@ -125,6 +125,28 @@ def test_the_papers_settings() -> None:
     assert settings["step_rule"]["rule"] == "Armijo"
 
 
+def test_our_settings() -> None:
+    """What docs/deviations.md justifies; a change here needs new measurements there."""
+    assert IGOS().settings == {
+        "resolution": [28, 28],
+        "lambda1": 0.1,
+        "lambda2": 2.0,
+        "noise": 0.02,
+        "path_steps": 10,
+        "max_iterations": 15,
+        "tolerance": 0.003,
+        "patience": 8,
+        "step_rule": {
+            "rule": "Armijo",
+            "alpha_upper": 1000.0,
+            "alpha_lower": 1e-5,
+            "beta": 1e-4,
+            "eta": 0.2,
+        },
+        "seed": 0,
+    }
+
+
 @given(st.floats(7, 224))
 def test_defaults_between_measured_resolutions_lie_between_them(side: float) -> None:
     below = max(known for known in MEASURED if known <= side)
@@ -149,6 +171,8 @@ def test_defaults_at_and_beyond_the_measured_resolutions() -> None:
     middle = measured((56, 56))  # half of the way from 28 to 112, in logarithms
     expected = math.sqrt(MEASURED[28].lambda2 * MEASURED[112].lambda2)
     assert middle.lambda2 == pytest.approx(expected)
+    expected = math.sqrt(MEASURED[28].lambda1 * MEASURED[112].lambda1)
+    assert middle.lambda1 == pytest.approx(expected)
     assert middle.noise == pytest.approx((MEASURED[28].noise + MEASURED[112].noise) / 2)
 
 
@@ -167,7 +191,9 @@ def test_settings_are_plain_and_tell_methods_apart() -> None:
         ({"resolution": 0}, "resolution 0"),
         ({"path_steps": 0}, "path_steps 0"),
         ({"max_iterations": -1}, "max_iterations -1"),
+        ({"patience": 0}, "patience 0"),
         ({"lambda1": -1.0}, "lambda1 -1"),
+        ({"tolerance": -0.1}, "tolerance -0.1"),
         ({"noise": math.nan}, "noise nan"),
     ],
 )

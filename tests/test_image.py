@@ -73,7 +73,9 @@ def test_blur_agrees_with_torchvision(kernel: int, sigma: float) -> None:
     torch.testing.assert_close(blur(image, kernel, sigma), expected)
 
 
-@pytest.mark.parametrize(("side", "kernel", "sigma"), [(224, 51, 50.0), (112, 25, 25.0)])
+@pytest.mark.parametrize(
+    ("side", "kernel", "sigma"), [(224, 51, 50.0), (112, 25, 25.0), (8, 3, 50 * 8 / 224)]
+)
 def test_the_default_blur_scales_with_the_image(side: int, kernel: int, sigma: float) -> None:
     image = random(1, 3, side, side + 20)
     torch.testing.assert_close(blur(image), blur(image, kernel, sigma))

@@ -78,7 +78,8 @@ def test_a_model_in_training_mode_is_run_in_evaluation_mode_and_left_as_it_was()
     before = {name: value.clone() for name, value in net.state_dict().items()}
     image = random(2, 3, 12, 10)
     trained = Problem(net, image, 0 * image, 1)
-    scores = trained.score(image[:, None].requires_grad_()).detach()[:, 0]
+    scores = trained.score(image[:, None].clone().requires_grad_()).detach()[:, 0]
+    assert torch.equal(trained.score(image[:, None])[:, 0], scores)
     assert (net.training, net.bn1.training, net.bn2.training) == (True, True, False)
     for name, value in net.state_dict().items():
         assert torch.equal(value, before[name])
@@ -103,6 +104,14 @@ def test_a_model_that_raises_is_left_as_it_was() -> None:
             Problem(net, image, image, 0).score(images)
         assert net.training
         assert net.inner.training
+
+
+def test_scores_of_a_half_precision_model_are_float32() -> None:
+    net = TinyNet().bfloat16().eval()
+    image = random(1, 3, 12, 10).bfloat16()
+    for target in (1, lambda output: output[:, 1]):
+        scores = Problem(net, image, 0 * image, target).score(image[:, None])
+        assert scores.dtype == torch.float32
 
 
 def wrong(target: Any = 0, shape: tuple[int, ...] = (2, 3, 8, 8), baseline: int = 8) -> Problem:

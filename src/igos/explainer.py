@@ -75,7 +75,8 @@ def explain(
     heatmap, last = _heatmap(method, problem, watch)
     seconds = time.perf_counter() - start
     deleted, inserted = deletion(problem, heatmap)[0], insertion(problem, heatmap)[0]
-    _check_finite(heatmap, classifier)
+    for values in (heatmap, deleted.score, inserted.score):
+        _check_finite(values, classifier)
     return Explanation(
         photo=str(photo) if isinstance(photo, str | Path) else "photo",
         model=classifier.name,
