@@ -1,6 +1,7 @@
 """The command line as a person or another program uses it."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -30,6 +31,20 @@ def classifier(gain=60.0):
     def preprocess(photo):
         return torch.tensor(np.asarray(photo.resize((32, 32)))).permute(2, 0, 1) / 255
     return Classifier("net", Net(gain), preprocess, Normalisation(), ("red", "blue", "neither"))
+
+def broken():
+    made = classifier()
+    def fail(module, args):
+        raise RuntimeError("broken")
+    made.module.register_forward_pre_hook(fail)
+    return made
+
+def leaves():
+    raise SystemExit(7)
+
+def loud():
+    print("loud")
+    return classifier()
 
 def nan():
     return classifier(float("nan"))
@@ -96,6 +111,33 @@ def test_json_is_all_that_stdout_gets(place: Path, run: Run) -> None:
     assert "igos: warning: blue.jpg: the model predicts 'blue'" in err
 
 
+@pytest.mark.usefixtures("place")
+def test_a_model_that_prints_does_not_reach_stdout(run: Run) -> None:
+    code, out, err = run("explain", "red.png", "-m", "net.py:loud", *FAST, "--json")
+    assert code == 0
+    assert json.loads(out)["class_name"] == "red"
+    assert err == "loud\n"
+
+
+def test_a_photo_of_the_same_name_does_not_overwrite_the_first(place: Path, run: Run) -> None:
+    (place / "sub").mkdir()
+    (place / "blue.jpg").rename(place / "sub" / "red.jpg")
+    code, out, err = run("explain", "red.png", "sub/red.jpg", *NET, *FAST)
+    assert code == 2
+    assert "red.png: red" in out
+    assert "photo 'sub/red.jpg': would overwrite the results of 'red.png'" in err
+
+
+def test_odd_names(place: Path, run: Run) -> None:
+    odd = os.fsdecode(b"odd\xff.png")  # no valid text
+    (place / "red.png").rename(place / odd)
+    assert run("explain", odd, *NET, *FAST)[0] == 0
+    assert json.loads((place / os.fsdecode(b"igos-out/odd\xff.igos.8.json")).read_text())
+    code, _, err = run("explain", 300 * "x" + ".png", *NET, *FAST)
+    assert code == 2
+    assert "File name too long" in err
+
+
 def test_options_reach_the_explanation(place: Path, run: Run) -> None:
     def picture(*words: str) -> tuple[dict[str, object], bytes]:
         code, out, _ = run("explain", "red.png", *NET, *FAST, "--json", *words)
@@ -150,7 +192,12 @@ def test_a_bad_photo_does_not_stop_the_others(place: Path, run: Run) -> None:
         (("--device", "gpu"), "device 'gpu': not available"),
         (("--out", "red.png"), "folder 'red.png': not writable"),
         (("--model", "net.py:nan"), "returned NaN or infinity"),
-        (("sub/red.png",), "'red.png' and 'sub/red.png' would write the same files"),
+        (("--seed", str(2**70)), "seed 1180591620717411303424"),
+        (("--set", "step_rule.eta=0.9999999"), "more than 200 trials"),
+        (("--set", "step_rule.alpha_upper=inf"), "both alphas above 0"),
+        (("--curves", "rize"), "unknown curves 'rize': did you mean 'rise'"),
+        (("--model", "net.py:broken"), "'net.py:broken' failed: RuntimeError: broken"),
+        (("--model", "net.py:leaves"), "'net.py:leaves': SystemExit: 7"),
     ],
 )
 @pytest.mark.usefixtures("place")

@@ -1,5 +1,6 @@
 """Eq. 4, 6 and 8, and Algorithm 1's loop, against theory and naive loops."""
 
+import math
 from collections.abc import Callable
 
 import hypothesis.strategies as st
@@ -121,9 +122,20 @@ def test_armijo_trials() -> None:
     assert rule.trials() == [8.0, 2.0, 0.5, 0.125, 0.1]
     assert Armijo(alpha_upper=8.0, alpha_lower=2.0, eta=0.5).trials() == [8.0, 4.0, 2.0]
     assert Armijo(alpha_upper=0.01, alpha_lower=0.1).trials() == [0.1]
-    for wrong in ({"eta": 1.0}, {"eta": 0.0}, {"alpha_lower": 0.0}, {"alpha_upper": -1.0}):
+    for wrong in (
+        {"eta": 1.0},
+        {"eta": 0.0},
+        {"eta": 0.99999},
+        {"alpha_lower": 0.0},
+        {"alpha_upper": -1.0},
+        {"alpha_upper": math.inf},
+        {"beta": math.nan},
+    ):
         with pytest.raises(IgosError, match="eta"):
             Armijo(**wrong)
+    for alpha in (0.0, -1.0, math.inf, math.nan):
+        with pytest.raises(IgosError, match="alpha must be above 0"):
+            FixedStep(alpha)
 
 
 def test_armijo_takes_the_first_step_that_holds_with_equality() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,13 @@ def test_every_kind_of_photo_gives_the_same(classifier: Classifier, photo: Path)
     for other in (str(photo), picture, np.asarray(picture), preprocess(picture)):
         assert torch.equal(explained(classifier, other).heatmap, expected.heatmap)
     assert torch.equal(explained(classifier, preprocess(picture)[None]).image, expected.image)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    sideways = photo.with_name("sideways.png")
+    picture.convert("RGBA").save(sideways, exif=exif)
+    turned = explained(classifier, Image.open(sideways))
+    assert torch.equal(turned.image, explained(classifier, sideways).image)
+    assert not torch.equal(turned.image, expected.image)
     assert expected.photo == str(photo)
     assert explained(classifier, picture).photo == "photo"
 
@@ -126,15 +134,20 @@ def test_baselines_by_name_file_tensor_and_function(classifier: Classifier, phot
         )
     blurred = explained(classifier, photo, baseline="blur")
     torch.testing.assert_close(blurred.baseline, blur(blurred.image[None])[0])
-    with pytest.raises(igos.IgosError, match="unknown baseline 'gray': did you mean 'grey'"):
-        explained(classifier, photo, baseline="gray")
+    for wrong, message in (
+        ("gray", "unknown baseline 'gray': did you mean 'grey'"),
+        (None, "baseline None: give a name"),
+        (grey[:, :5], r"baseline of shape \(3, 5, 32\)"),
+    ):
+        with pytest.raises(igos.IgosError, match=message):
+            explained(classifier, photo, baseline=wrong)
 
 
 def test_honest_warnings(classifier: Classifier, photo: Path) -> None:
     p = classifier.module(preprocess(Image.open(photo))[None]).softmax(dim=1)[0].tolist()
-    assert explained(classifier, photo, target="other").warnings == [
-        f"the baseline keeps a score of 1.000 of {p[1]:.3f}: removing pixels cannot hide the "
-        "class; choose another baseline"
+    assert explained(classifier, photo, target="other", link=igos.logit).warnings == [
+        f"the baseline keeps a probability of 1.000 of {p[1]:.3f}: removing pixels cannot hide "
+        "the class; choose another baseline"
     ]
     _, low, other = explained(classifier, photo, target="never").warnings
     assert low.startswith(f"the model gives this class a probability of only {p[2]:.4f}: below")
@@ -167,7 +180,7 @@ def doubts(bright: list[float], dark: list[float]) -> list[str]:
 def test_when_to_warn() -> None:
     """Under a probability of 0.01; where the baseline keeps over a fifth of the score."""
     assert doubts([0.9, 0.1], [0.17, 0.83]) == []
-    assert "keeps a score" in doubts([0.9, 0.1], [0.19, 0.81])[0]
+    assert "keeps a probability" in doubts([0.9, 0.1], [0.19, 0.81])[0]
     assert not any("only" in text for text in doubts([0.011, 0.989], [1e-5, 1 - 1e-5]))
     assert any("only" in text for text in doubts([0.009, 0.991], [1e-5, 1 - 1e-5]))
 
@@ -188,12 +201,58 @@ def test_a_model_that_fails_on_the_way_is_named() -> None:
         )
 
 
-def test_the_image_takes_the_models_precision() -> None:
+@pytest.mark.parametrize("precision", [torch.float64, torch.bfloat16])
+def test_a_model_of_another_precision(precision: torch.dtype) -> None:
     image = random(3, 20, 24).float()
-    explanation = igos.explain(
-        image, model=TinyNet().double(), resolution=4, settings=FAST, baseline="grey"
+    exact, other = (
+        igos.explain(
+            image, model=TinyNet().to(kind), resolution=4, settings=FAST, baseline="grey", target=1
+        )
+        for kind in (torch.float32, precision)
     )
-    assert explanation.image.dtype == torch.float64
+    assert other.image.dtype == torch.float32
+    assert other.probability == pytest.approx(exact.probability, abs=0.02)
+    assert other.deletion.auc == pytest.approx(exact.deletion.auc, abs=0.05)
+
+
+def test_a_classifier_in_training_mode_is_left_as_it_was() -> None:
+    class Forgetful(TinyNet):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(nn.functional.dropout(x, 0.5, self.training))
+
+    net = Forgetful().train()
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    classifier = Classifier("net", net, preprocess, NORMALISATION)
+    explanation = explained(classifier, random(3, 20, 24).float(), baseline="grey")
+    assert net.training
+    for name, value in net.state_dict().items():
+        assert torch.equal(value, before[name])
+    assert explanation.probability == pytest.approx(explanation.deletion.score[0].item())
+
+
+def test_somebody_elses_failure_is_named(classifier: Classifier, photo: Path) -> None:
+    class Broken(Redness):
+        def forward(self, _: Tensor) -> Tensor:
+            raise ValueError("of its own\nwith details")
+
+    def number(_: Image.Image) -> Any:
+        return 3
+
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"module": Broken()}, "model 'redness' failed: ValueError: of its own$"),
+        ({"preprocess": number}, "preprocess of 'redness': it must return a tensor"),
+        ({"preprocess": lambda _: torch.zeros(2, 2)}, r"photo of shape \(2, 2\)"),
+        ({"preprocess": lambda _: 1 / 0}, "model 'redness' failed: ZeroDivisionError"),
+    ]
+    for how, message in wrong:
+        with pytest.raises(igos.IgosError, match=message):
+            explained(replace(classifier, **how), photo)
+
+
+def test_the_curves_of_rise(classifier: Classifier, photo: Path) -> None:
+    explanation = explained(classifier, photo, protocol=igos.RISE)
+    assert len(explanation.deletion.score) == 33
+    assert explanation.settings["curves"] == "rise"
 
 
 def test_a_logit_and_a_function_as_the_score(classifier: Classifier, photo: Path) -> None:
@@ -230,10 +289,18 @@ def test_mistakes_are_named(classifier: Classifier, photo: Path) -> None:
         ({"method": "igso"}, "unknown method 'igso': did you mean 'igos'"),
         ({"resolution": 33}, "resolution 33×33: the image is 32×32"),
         ({"resolution": 0}, "resolution 0"),
+        ({"seed": 2**70}, "seed 1180591620717411303424"),
         ({"settings": {"lamda1": 1}}, "unknown setting 'lamda1': did you mean 'lambda1'"),
     ):
         with pytest.raises(igos.IgosError, match=message):
             explained(classifier, photo, **how)
+    for wrong, message in (
+        (np.zeros((40, 40, 3)), "array of float64"),
+        (torch.zeros(3, 40, 40, dtype=torch.uint8), r"torch.uint8: give \(3, H, W\), floating"),
+        (np.zeros((1, 1, 3), np.uint8), "1×1 pixels"),
+    ):
+        with pytest.raises(igos.IgosError, match=message):
+            explained(classifier, wrong)
     nameless = Classifier("nameless", Redness().eval(), preprocess, NORMALISATION)
     with pytest.raises(igos.IgosError, match="class index 7: nameless has the classes 0 to 2"):
         explained(nameless, photo, target=7)
@@ -286,7 +353,11 @@ def test_the_panel_shows_what_it_says(classifier: Classifier, photo: Path) -> No
     assert titles[0].startswith("never: 0.000")
     assert titles[1] == "igos, 8×8"
     assert titles[2] == f"25% deleted: {score_at(explanation.deletion, 0.25):.3f}"
-    assert figure.axes[4].get_ylim() == (0, 1.02)
+    curves = figure.axes[4]
+    assert curves.get_ylim() == (0, 1.02)
+    drawn = [np.asarray(line.get_ydata()).tolist() for line in curves.lines[:2]]
+    assert drawn == [explanation.deletion.score.tolist(), explanation.insertion.score.tolist()]
+    assert np.asarray(curves.lines[2].get_xdata()).tolist() == [0.25, 0.25]
     assert figure.axes[4].get_title(loc="left") == f"deletion {explanation.deletion.auc:.3f}"
     shown = figure.axes[2].images[0].get_array()
     assert shown is not None

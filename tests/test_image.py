@@ -1,6 +1,7 @@
 import math
 
 import hypothesis.strategies as st
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -81,6 +82,12 @@ def test_the_default_blur_scales_with_the_image(side: int, kernel: int, sigma: f
     torch.testing.assert_close(blur(image), blur(image, kernel, sigma))
 
 
+@pytest.mark.parametrize("kernel", [4, 41])
+def test_a_kernel_that_cannot_be_is_named(kernel: int) -> None:
+    with pytest.raises(IgosError, match=f"blur kernel {kernel}: give an odd number below 40"):
+        blur(random(1, 3, 20, 30), kernel, 5.0)
+
+
 def test_blur_keeps_a_constant_image() -> None:
     image = torch.full((1, 3, 20, 30), 0.7, dtype=torch.float64)
     torch.testing.assert_close(blur(image), image)
@@ -111,6 +118,7 @@ def test_normalise_inverts_pixels() -> None:
 def test_check_resolution() -> None:
     assert check_resolution(28) == (28, 28)
     assert check_resolution((28, 14)) == (28, 14)
-    for wrong in (0, -3, (28, 0), (1, 2, 3)):
+    assert check_resolution(np.int64(7)) == (7, 7)  # type: ignore[arg-type]
+    for wrong in (0, -3, (28, 0), (1, 2, 3), 7.0, None, "28"):
         with pytest.raises(IgosError, match="resolution"):
             check_resolution(wrong)  # type: ignore[arg-type]

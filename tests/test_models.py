@@ -3,6 +3,7 @@
 import copy
 import os
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from igos.models.weights import read_state_dict
 from small import TinyNet, random
 
 CPU = torch.device("cpu")
+EXAMPLE = random(1, 3, 64, 64).float()
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +57,7 @@ def test_acceleration_changes_no_answer(lite0: Classifier) -> None:
     """Scores and gradients, in float64: in float32 rounding moves some inputs over a kink."""
     with torch.random.fork_rng():
         plain = efficientnet_lite(0)(None).module.double().eval()
-    fast = accelerate(plain, CPU)
+    fast = accelerate(plain, CPU, torch.zeros(1, 3, 224, 224))
     assert not any(isinstance(m, nn.BatchNorm2d) for m in fast.modules())  # all are folded
     assert not any(p.requires_grad for p in fast.parameters())
     image = lite0.preprocess(sample_photo())[None].double().requires_grad_()
@@ -73,7 +75,7 @@ def test_folding_is_exact_for_torchvisions_networks(name: str) -> None:
             if isinstance(module, nn.BatchNorm2d):
                 nn.init.uniform_(module.running_mean, -0.1, 0.1)  # type: ignore[arg-type]
                 nn.init.uniform_(module.running_var, 0.5, 2.0)  # type: ignore[arg-type]
-    fast = accelerate(net, CPU)
+    fast = accelerate(net, CPU, EXAMPLE)
     norms = sum(isinstance(m, nn.BatchNorm2d) for m in net.modules())
     left = sum(isinstance(m, nn.BatchNorm2d) for m in fast.modules())
     assert norms > 5
@@ -86,12 +88,66 @@ def test_folding_is_exact_for_torchvisions_networks(name: str) -> None:
 def test_acceleration_leaves_the_users_model_alone() -> None:
     net = TinyNet().train()
     before = copy.deepcopy(net)
-    accelerate(net, CPU)
+    accelerate(net, CPU, EXAMPLE)
     assert net.training
     assert all(p.requires_grad for p in net.parameters())
     assert isinstance(net.bn1, nn.BatchNorm2d)
     for ours, theirs in zip(net.state_dict().values(), before.state_dict().values(), strict=True):
         assert torch.equal(ours, theirs)
+
+
+class Standardised(nn.Conv2d):
+    """A convolution whose weight is not what it multiplies with."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return nn.functional.conv2d(input, self.weight - self.weight.mean(), self.bias, padding=1)
+
+
+class Deceives(TinyNet):
+    """Tracing sees one way, running takes another."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if isinstance(x, Tensor):
+            logits: Tensor = super().forward(x) + self.bn1(self.conv1(2 * x)).mean()
+            return logits
+        return super().forward(x + torch.relu(self.conv1(x))[:, :3])
+
+
+def parametrised(net: TinyNet) -> TinyNet:
+    with torch.random.fork_rng():
+        nn.utils.parametrizations.weight_norm(net.conv1)
+    return net
+
+
+def test_what_cannot_be_folded_runs_as_it_is() -> None:
+    standardised = TinyNet()
+    with torch.random.fork_rng():
+        standardised.conv1 = Standardised(3, 8, 3)
+    for net in (standardised, Deceives(), parametrised(TinyNet())):
+        expected = net.eval()(EXAMPLE).detach()
+        torch.testing.assert_close(accelerate(net, CPU, EXAMPLE)(EXAMPLE), expected)
+
+
+class Alone(TinyNet):
+    """Cannot be copied, like a scripted module."""
+
+    def __deepcopy__(self, _: object) -> "Alone":
+        raise RuntimeError("no copies")
+
+
+def test_what_cannot_be_copied_is_used_itself() -> None:
+    net = Alone()
+    assert accelerate(net, CPU, EXAMPLE) is net
+
+
+class Shared(TinyNet):
+    """One convolution and one norm, used twice."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.bn1(self.conv1(x))
+        x = self.bn1(self.conv1(x[:, :3]))
+        logits: Tensor = self.fc(x.mean(dim=(2, 3)))
+        return logits
 
 
 class Twice(TinyNet):
@@ -121,7 +177,7 @@ class Branches(TinyNet):
 
 def test_only_what_is_safe_is_folded() -> None:
     image = random(2, 3, 12, 10)
-    for kind, folded in ((TinyNet, 2), (Twice, 1), (Reads, 1), (Branches, 0)):
+    for kind, folded in ((TinyNet, 2), (Twice, 1), (Reads, 1), (Branches, 0), (Shared, 0)):
         net = kind().double().eval()
         expected = net(image).detach()
         assert fold_batch_norms(net) == folded, kind.__name__
@@ -156,6 +212,23 @@ def test_weights_from_a_file(tmp_path: Path, form: str) -> None:
     assert classifier.class_name(967) == "espresso"
     assert classifier.normalisation.std == (0.229, 0.224, 0.225)
     assert classifier.preprocess(sample_photo()).shape == (3, 224, 224)
+
+
+def test_torchvisions_first_weights_are_the_default(tmp_path: Path) -> None:
+    """The paper's: resnet50's second ones resize to 232, its first ones to 256."""
+    with torch.random.fork_rng():
+        torch.save(torchvision.models.resnet50().state_dict(), tmp_path / "net.pth")
+    for name, side in (("resnet50", 256), ("resnet50@IMAGENET1K_V2", 232)):
+        classifier = load(f"torchvision:{name}", weights=tmp_path / "net.pth", device="cpu")
+        assert classifier.preprocess.resize_size == [side]  # type: ignore[attr-defined]
+
+
+def test_googlenet_from_a_file_transforms_its_input_as_torchvision_does(tmp_path: Path) -> None:
+    with torch.random.fork_rng():
+        net = torchvision.models.googlenet(init_weights=False)
+        torch.save(net.state_dict(), tmp_path / "net.pth")
+    classifier = load("torchvision:googlenet", weights=tmp_path / "net.pth", device="cpu")
+    assert getattr(classifier.module, "transform_input") is True  # noqa: B009
 
 
 def test_timm_with_weights_from_a_file(tmp_path: Path) -> None:
@@ -246,6 +319,10 @@ def test_ones_own_file(tmp_path: Path) -> None:
         "                      Normalisation(), ('red', 'green'))\n"
         "def broken():\n"
         "    return 1 / 0\n"
+        "def leaves():\n"
+        "    raise SystemExit(7)\n"
+        "def shapeless():\n"
+        "    return Classifier('x', 3, None, Normalisation())\n"
         "def number():\n"
         "    return 3\n"
     )
@@ -256,6 +333,8 @@ def test_ones_own_file(tmp_path: Path) -> None:
     for name, reason in (
         ("broken", "ZeroDivisionError: division by zero"),
         ("number", r"number\(\) returned int; return igos.Classifier"),
+        ("leaves", "SystemExit: 7"),
+        ("shapeless", "module of 'x' is a int: give a torch.nn.Module"),
         ("none", "has no function 'none'"),
     ):
         with pytest.raises(IgosError, match=reason):
@@ -267,7 +346,7 @@ def test_ones_own_file(tmp_path: Path) -> None:
 def test_unknown_names_get_the_nearest_ones() -> None:
     for name, reason in (
         ("efficientnet_lite9", "did you mean 'efficientnet_lite"),
-        ("resnet50", "'torchvision:resnet50'"),
+        ("resnet50", "did you mean 'timm:resnet50' or 'torchvision:resnet50'"),
         ("torchvision:resnet51", "did you mean 'resnet5"),
         ("torchvision:resnet50@V9", "resnet50 has IMAGENET1K_V1, IMAGENET1K_V2"),
         ("timm:resnet50x", "did you mean 'resnet50"),
@@ -307,16 +386,20 @@ def test_classes_by_index_and_name() -> None:
         ("4", "class index 4: four has the classes 0 to 3"),
         (-1, "class index -1"),
         ("²", "unknown class"),
+        ("", "unknown class"),
     ):
         with pytest.raises(IgosError, match=reason):
             classifier.find_class(wrong)
     assert classifier.class_name(17) == "class 17"
+    digits = replace(classifier, class_names=("3", "5", "8"))
+    assert digits.find_class("8") == 2
+    assert digits.find_class(1) == 1
 
 
 def test_devices() -> None:
     assert pick_device("cpu") == CPU
     assert pick_device("auto").type in ("cpu", "cuda", "mps")
-    for name in ("gpu", "cuda:99", "cpuu"):
+    for name in ("gpu", "cuda:99", "cpuu", "meta"):
         with pytest.raises(IgosError, match=f"device '{name}': not available"):
             pick_device(name)
 

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from igos.errors import IgosError
 from igos.image import l1, phi, tv
+from igos.methods.igos import IGOS
 from igos.problem import Objective, Problem, logit, probability
 from small import TinyNet, random
 
@@ -106,6 +107,29 @@ def test_a_model_that_raises_is_left_as_it_was() -> None:
         assert net.inner.training
 
 
+def test_a_half_precision_model_can_be_explained() -> None:
+    """Masks and images stay in float32; only the model runs in its own precision."""
+    net = TinyNet().bfloat16().eval()
+    image = random(2, 3, 12, 10).float()
+    problem = Problem(net, image, 0 * image, 1)
+    heatmap = IGOS(resolution=4, path_steps=2, max_iterations=2)(problem)
+    assert heatmap.dtype == torch.float32
+    exact = Problem(TinyNet().eval(), image, 0 * image, 1)
+    torch.testing.assert_close(
+        problem.score(image[:, None]), exact.score(image[:, None]), atol=0.02, rtol=0
+    )
+
+
+def test_an_output_without_a_gradient_is_named() -> None:
+    class Detached(TinyNet):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x).detach()
+
+    image = random(1, 3, 12, 10).float()
+    with pytest.raises(IgosError, match="no gradient"):
+        Problem(Detached(), image, image, 0).score(image[:, None].requires_grad_())
+
+
 def test_scores_of_a_half_precision_model_are_float32() -> None:
     net = TinyNet().bfloat16().eval()
     image = random(1, 3, 12, 10).bfloat16()
@@ -126,6 +150,13 @@ def test_mistakes_are_named() -> None:
         wrong(baseline=9)
     with pytest.raises(IgosError, match="target"):
         wrong(target=torch.tensor([1, 2, 3]))
+    for target in (1.7, "red", torch.tensor([0.5, 1.0]), None):
+        with pytest.raises(IgosError, match="give one class index"):
+            wrong(target=target)
+    with pytest.raises(IgosError, match="chunks of 0"):
+        Problem(TinyNet(), torch.zeros(1, 3, 8, 8), torch.zeros(1, 3, 8, 8), 0, chunk=0)
+    with pytest.raises(IgosError, match="std"):
+        Problem(TinyNet(), torch.zeros(1, 3, 8, 8), torch.zeros(1, 3, 8, 8), 0, std=(1.0,))
     with pytest.raises(IgosError, match="target -1"):
         wrong(target=-1)
     images = torch.zeros(2, 1, 3, 8, 8)
@@ -134,5 +165,5 @@ def test_mistakes_are_named() -> None:
     with pytest.raises(IgosError, match=r"target function returned \(2, 4\) for 2 images"):
         wrong(target=lambda output: output).score(images)
     problem = Problem(lambda x: x, images[:, 0], images[:, 0], 0)
-    with pytest.raises(IgosError, match="not \\(images, classes\\)"):
+    with pytest.raises(IgosError, match=r"not \(2 images, classes\)"):
         problem.score(images)

@@ -1,21 +1,24 @@
 """The command line: thin, no logic. Heavy modules are imported by the command that needs them."""
 
+import io
 import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from igos.errors import IgosError
+from igos.errors import IgosError, unknown
 
 if TYPE_CHECKING:
     from igos.descent import Step
     from igos.explanation import Explanation
+
+T = TypeVar("T")
 
 BAD_INPUT = 2  # the exit code, also when only some of several photos were bad
 
@@ -29,6 +32,9 @@ app = typer.Typer(
 
 
 def main() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a name that the terminal cannot show
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # before huggingface_hub is imported
     try:
         app()
@@ -89,6 +95,9 @@ def explain(
     score: Annotated[
         str, typer.Option(help="What is explained: the class's probability or its logit.")
     ] = "probability",
+    curves: Annotated[
+        str, typer.Option(help="How deletion and insertion are measured: paper or rise.")
+    ] = "paper",
     ratio: Annotated[
         float,
         typer.Option(min=0, max=1, help="Pixels changed in the deletion and insertion image."),
@@ -106,25 +115,38 @@ def explain(
     from igos.data import SAMPLE
     from igos.explanation import prepare_folder
     from igos.methods import make
+    from igos.metrics.curves import PROTOCOLS
+    from igos.problem import LINKS
 
     chosen = photos or [SAMPLE]
-    _refuse_same_stems(chosen)
     prepare_folder(out)
-    link = _link(score)
+    link = _named("score", LINKS, score)
+    protocol = _named("curves", PROTOCOLS, curves)
     settled: dict[str, str | float] = dict(_pair(text) for text in settings or [])
     shape = _resolution(resolution)
-    iterations = make(method, resolution=shape, settings=settled).settings.get("max_iterations")
-
+    iterations = make(method, resolution=shape, seed=seed, settings=settled).settings.get(
+        "max_iterations"
+    )
     from igos.explainer import explain as explain_photo
+    from igos.explainer import find_baseline
     from igos.models import load
 
-    classifier = load(model, weights=weights, device=device)
+    with redirect_stdout(sys.stderr):  # downloads and models may print; stdout is ours
+        classifier = load(model, weights=weights, device=device)
+    find_baseline(baseline, classifier)  # what is wrong for every photo is said once
     if target is not None:
-        classifier.find_class(target)  # a wrong class is wrong for every photo
+        classifier.find_class(target)
     failed = 0
+    stems: dict[str, str] = {}
     for photo in chosen:
         try:
-            with _progress(Path(photo).name, iterations) as watch:
+            other = stems.setdefault(Path(photo).stem, photo)
+            if other != photo:
+                raise IgosError(
+                    f"photo {photo!r}: would overwrite the results of {other!r}; explain it in "
+                    "another call with another --out"
+                )
+            with redirect_stdout(sys.stderr), _progress(Path(photo).name, iterations) as watch:
                 explanation = explain_photo(
                     photo,
                     model=classifier,
@@ -134,6 +156,7 @@ def explain(
                     settings=settled,
                     baseline=baseline,
                     link=link,
+                    protocol=protocol,
                     seed=seed,
                     watch=watch,
                 )
@@ -204,7 +227,7 @@ def _print(explanation: "Explanation", picture: Path, as_json: bool) -> None:
     for doubt in explanation.warnings:
         print(f"igos: warning: {explanation.photo}: {doubt}", file=sys.stderr)
     if as_json:
-        print(json.dumps(explanation.record(), ensure_ascii=False), flush=True)
+        print(explanation.json(), flush=True)
         return
     print(
         f"{explanation.photo}: {explanation.class_name}, "
@@ -213,18 +236,6 @@ def _print(explanation: "Explanation", picture: Path, as_json: bool) -> None:
         f"  -> {picture}",
         flush=True,
     )
-
-
-def _refuse_same_stems(photos: list[str]) -> None:
-    """Two photos of one name would overwrite each other's results."""
-    seen: dict[str, str] = {}
-    for photo in photos:
-        other = seen.setdefault(Path(photo).stem, photo)
-        if other != photo:
-            raise IgosError(
-                f"photos {other!r} and {photo!r} would write the same files; explain them in two "
-                "calls with another --out each"
-            )
 
 
 def _resolution(text: str) -> int | tuple[int, int]:
@@ -245,13 +256,10 @@ def _pair(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _link(name: str) -> Any:
-    from igos.errors import unknown
-    from igos.problem import LINKS
-
-    if name not in LINKS:
-        raise unknown("score", name, LINKS, remedy=f"give {' or '.join(LINKS)}")
-    return LINKS[name]
+def _named(kind: str, table: Mapping[str, T], name: str) -> T:
+    if name not in table:
+        raise unknown(kind, name, table, remedy=f"give {' or '.join(table)}")
+    return table[name]
 
 
 if __name__ == "__main__":

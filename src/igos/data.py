@@ -15,29 +15,49 @@ SAMPLE = "sample"
 
 
 def read_photo(path: str | Path) -> Image.Image:
-    """The photo in 8-bit RGB, upright, transparent parts on white."""
-    path = Path(path)
-    if not path.exists():
-        raise IgosError(f"photo {str(path)!r}: no such file")
-    if not path.is_file():
-        raise IgosError(f"photo {str(path)!r}: not a file")
+    """The photo in a file, as `prepare` makes it."""
+    name = repr(str(path))
     try:
+        if not Path(path).exists():
+            raise IgosError(f"photo {name}: no such file")
+        if not Path(path).is_file():
+            raise IgosError(f"photo {name}: not a file")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about odd metadata, and size, checked below
             with Image.open(path) as image:
                 if image.width * image.height > MAX_PIXELS:
                     raise Image.DecompressionBombError
-                return _check_size(_rgb(ImageOps.exif_transpose(image)), path)
+                return prepare(image, name)
     except Image.DecompressionBombError as error:
-        raise IgosError(
-            f"photo {str(path)!r}: more than {MAX_PIXELS // 10**6} megapixels; make it smaller"
-        ) from error
+        megapixels = MAX_PIXELS // 10**6
+        raise IgosError(f"photo {name}: over {megapixels} megapixels; make it smaller") from error
     except UnidentifiedImageError as error:
-        raise IgosError(f"photo {str(path)!r}: not an image that Pillow can read") from error
+        raise IgosError(f"photo {name}: not an image that Pillow can read") from error
     except PermissionError as error:
-        raise IgosError(f"photo {str(path)!r}: not readable ({error.strerror})") from error
+        raise IgosError(f"photo {name}: not readable ({error.strerror})") from error
     except (OSError, ValueError, SyntaxError, EOFError) as error:  # Pillow's, for broken files
-        raise IgosError(f"photo {str(path)!r}: broken or truncated ({error})") from error
+        raise IgosError(f"photo {name}: broken or truncated ({error})") from error
+
+
+def prepare(image: Image.Image, name: str = "given") -> Image.Image:
+    """A picture in 8-bit RGB, upright, transparent parts on white."""
+    if min(image.size) < MIN_SIDE:
+        raise IgosError(
+            f"photo {name}: {image.width}×{image.height} pixels; "
+            f"give one of at least {MIN_SIDE}×{MIN_SIDE}"
+        )
+    image = ImageOps.exif_transpose(image)
+    if image.mode == "F":
+        raise IgosError(
+            f"photo {name}: floating-point pixels have no fixed range; give 8 or 16 bits a pixel"
+        )
+    if image.mode.startswith("I"):  # 16 bits a pixel, grey, in a 16 or 32 bit integer
+        wide = np.asarray(image).astype(np.float64)
+        return Image.fromarray((wide.clip(0, 65535) / 257).round().astype(np.uint8)).convert("RGB")
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
+    return image.convert("RGB")
 
 
 def sample_photo() -> Image.Image:
@@ -45,24 +65,3 @@ def sample_photo() -> Image.Image:
     import skimage.data
 
     return Image.fromarray(skimage.data.coffee())
-
-
-def _rgb(image: Image.Image) -> Image.Image:
-    if image.mode.startswith("I"):  # 16 bits a pixel, grey, in a 16 or 32 bit integer
-        wide = np.asarray(image).astype(np.float64)
-        return Image.fromarray((wide.clip(0, 65535) / 257).round().astype(np.uint8)).convert("RGB")
-    if image.mode == "F":
-        raise ValueError("floating-point pixels have no fixed range; save it with 8 or 16 bits")
-    if image.has_transparency_data:
-        image = image.convert("RGBA")
-        return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
-    return image.convert("RGB")
-
-
-def _check_size(image: Image.Image, path: Path) -> Image.Image:
-    if min(image.size) < MIN_SIDE:
-        raise IgosError(
-            f"photo {str(path)!r}: {image.width}×{image.height} pixels; "
-            f"give one of at least {MIN_SIDE}×{MIN_SIDE}"
-        )
-    return image

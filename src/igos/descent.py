@@ -3,6 +3,7 @@
 Masks are (B, 1, h, w); every loss and step size is (B,).
 """
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -45,6 +46,9 @@ def _gradient(f: Callable[[Tensor], Tensor], masks: Tensor) -> Tensor:
 StepRule = Callable[[Objective, Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
 
 
+MOST_TRIALS = 200  # of one line search; η = 0.9 from 1000 down to 10⁻⁵ takes 175
+
+
 @dataclass(frozen=True)
 class Armijo:
     """The revised backtracking line search, Eq. 8 and its three numbered steps.
@@ -59,8 +63,11 @@ class Armijo:
     eta: float = 0.2  # authors' code
 
     def __post_init__(self) -> None:
-        if not (0 < self.eta < 1 and min(self.alpha_lower, self.alpha_upper) > 0):
-            raise IgosError(f"{self}: eta must lie between 0 and 1, both alphas above 0")
+        positive = all(0 < alpha < math.inf for alpha in (self.alpha_lower, self.alpha_upper))
+        if not (positive and 0 < self.eta < 1 and 0 < self.beta < 1):
+            raise IgosError(f"{self}: eta and beta must lie between 0 and 1, both alphas above 0")
+        if math.log(self.alpha_lower / self.alpha_upper) / math.log(self.eta) > MOST_TRIALS:
+            raise IgosError(f"{self}: more than {MOST_TRIALS} trials; give a smaller eta")
 
     def trials(self) -> list[float]:
         """Every step that may be taken, in the order of trying, α_l last."""
@@ -113,6 +120,10 @@ class FixedStep:
     """The same step every time: the paper's ablation of the line search."""
 
     alpha: float = 1.0  # paper
+
+    def __post_init__(self) -> None:
+        if not 0 < self.alpha < math.inf:
+            raise IgosError(f"{self}: alpha must be above 0")
 
     def __call__(
         self, objective: Objective, mask: Tensor, loss: Tensor, gradient: Tensor

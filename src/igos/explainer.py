@@ -1,5 +1,6 @@
 """One photo explained, from the file to the checked answer: `igos.explain("dog.jpg")`."""
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,21 +11,21 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from igos.data import SAMPLE, read_photo, sample_photo
+from igos.data import SAMPLE, prepare, read_photo, sample_photo
 from igos.descent import Step
-from igos.errors import IgosError, unknown
+from igos.errors import IgosError, first_line, unknown
 from igos.explanation import Explanation
 from igos.image import BASELINES, Baseline, Normalisation, heatmap_of
 from igos.methods import Iterative, Method, make
-from igos.metrics.curves import Curve, deletion, insertion
+from igos.metrics.curves import PAPER, CurveProtocol, deletion, insertion
 from igos.models import load, pick_device
 from igos.models.accelerate import accelerate
 from igos.models.classifier import Classifier
-from igos.problem import Link, Problem, probability
+from igos.problem import Link, Problem, evaluating, precision, probability
 
 LOW_PROBABILITY = 0.01  # the paper's failure case
-KEPT_SHARE = 0.2  # of the score: a baseline that keeps more still shows the class
-PREDICTIONS = 5
+KEPT_SHARE = 0.2  # ours: a baseline that keeps more of the score still shows the class
+PREDICTIONS = 5  # as in ImageNet's top-5
 CHUNK = {"cpu": 4, "cuda": 64, "mps": 32}  # images in one pass; 4 fit a CPU's caches
 
 Photo = str | Path | Image.Image | np.ndarray[Any, Any] | Tensor
@@ -39,8 +40,9 @@ def explain(
     method: str | Method = "igos",
     resolution: int | tuple[int, int] = 28,
     settings: Mapping[str, str | float] | None = None,
-    baseline: str | Tensor | Baseline = "blur",
+    baseline: str | Path | Tensor | Baseline = "blur",
     link: Link = probability,
+    protocol: CurveProtocol = PAPER,
     seed: int = 0,
     device: str = "auto",
     watch: Callable[[Step], None] | None = None,
@@ -52,46 +54,48 @@ def explain(
     class name, or a function from the model's output to one number an image; by default it is
     the predicted class. `resolution`, `seed` and `settings` are for a method given by name,
     `device` for a model that is not a `Classifier` yet. `baseline` is a name of `BASELINES`, an
-    image file, a tensor like the image, or a function. `watch` is called with each `Step`.
+    image file, a tensor like the image, or a function. `protocol` is how both curves are made.
+    `watch` is called with each `Step`.
     """
-    classifier = _classifier(model, device)
+    classifier = _classifier(model, photo, device)
     image = _image(photo, classifier)
-    output = _output(classifier, image)
-    probabilities = _probabilities(output)
-    wanted = _target(target, classifier, probabilities)
-    method_name = method if isinstance(method, str) else type(method).__name__.lower()
-    if isinstance(method, str):
-        method = make(method, resolution=resolution, seed=seed, settings=settings)
+    probabilities = _probabilities(classifier, image)
     problem = Problem(
         classifier.module,
         image,
-        _baseline(baseline, image, classifier),
-        wanted,
+        find_baseline(baseline, classifier)(image, classifier.normalisation),
+        _target(target, classifier, probabilities),
         link=link,
         std=classifier.normalisation.std,
-        chunk=CHUNK.get(image.device.type, 32),
+        chunk=CHUNK[image.device.type],
     )
+    name = method if isinstance(method, str) else type(method).__name__.lower()
+    if isinstance(method, str):
+        method = make(method, resolution=resolution, seed=seed, settings=settings)
     start = time.perf_counter()
     heatmap, last = _heatmap(method, problem, watch)
     seconds = time.perf_counter() - start
-    deleted, inserted = deletion(problem, heatmap)[0], insertion(problem, heatmap)[0]
+    (deleted,) = deletion(problem, heatmap, protocol=protocol)
+    (inserted,) = insertion(problem, heatmap, protocol=protocol)
     for values in (heatmap, deleted.score, inserted.score):
         _check_finite(values, classifier)
+    index = None if callable(problem.target) else int(problem.target)
     return Explanation(
         photo=str(photo) if isinstance(photo, str | Path) else "photo",
         model=classifier.name,
-        target=None if callable(wanted) else wanted,
-        class_name="" if callable(wanted) else classifier.class_name(wanted),
-        probability=None if callable(wanted) else float(probabilities[wanted]),
+        target=index,
+        class_name="" if index is None else classifier.class_name(index),
+        probability=None if index is None else float(probabilities[index]),
         predicted=[
-            (int(index), classifier.class_name(int(index)), float(probabilities[index]))
-            for index in probabilities.argsort(descending=True)[:PREDICTIONS]
+            (int(at), classifier.class_name(int(at)), float(probabilities[at]))
+            for at in probabilities.argsort(descending=True)[:PREDICTIONS]
         ],
-        method=method_name,
+        method=name,
         settings={
             **method.settings,
-            "baseline": baseline if isinstance(baseline, str) else "given",
-            "score": "given" if callable(wanted) else getattr(link, "__name__", "given"),
+            "baseline": str(baseline) if isinstance(baseline, str | Path) else "given",
+            "score": "given" if index is None else getattr(link, "__name__", "given"),
+            "curves": protocol.name,
         },
         heatmap=heatmap[0, 0].float().cpu(),
         deletion=deleted,
@@ -99,51 +103,102 @@ def explain(
         seconds=seconds,
         iterations=None if last is None else int(last.iterations[0]),
         converged=None if last is None else bool(last.converged[0]),
-        warnings=_doubts(wanted, classifier, probabilities, deleted),
+        warnings=[] if index is None else _doubts(index, classifier, probabilities, problem),
         image=image[0].cpu(),
         baseline=problem.baseline[0].cpu(),
         normalisation=classifier.normalisation,
     )
 
 
-def _classifier(model: str | Classifier | nn.Module, device: str) -> Classifier:
+def find_baseline(baseline: str | Path | Tensor | Baseline, classifier: Classifier) -> Baseline:
+    """The function that makes the baseline; an unknown name or a bad file is refused."""
+    if callable(baseline):
+        return baseline
+    if isinstance(baseline, str) and baseline in BASELINES:
+        return BASELINES[baseline]
+    if isinstance(baseline, str | Path):
+        if not os.path.exists(baseline):
+            remedy = f"give {', '.join(BASELINES)} or an image file"
+            raise unknown("baseline", str(baseline), BASELINES, remedy=remedy)
+        given = classifier.preprocess(read_photo(baseline))
+    elif isinstance(baseline, Tensor):
+        given = baseline
+    else:
+        raise IgosError(f"baseline {baseline!r}: give a name, a file, a tensor or a function")
+
+    def same_for_all(image: Tensor, _: Normalisation) -> Tensor:
+        if given.shape[-3:] != image.shape[-3:]:
+            raise IgosError(
+                f"baseline of shape {tuple(given.shape)}: give that of the image, "
+                f"{tuple(image.shape[1:])}"
+            )
+        return given.to(image).expand_as(image)
+
+    return same_for_all
+
+
+def _classifier(model: str | Classifier | nn.Module, photo: Photo, device: str) -> Classifier:
     if isinstance(model, Classifier):
         return model
     if isinstance(model, str):
         return load(model, device=device)
     name = type(model).__name__
-
-    def preprocess(_: Image.Image) -> Tensor:
+    if not isinstance(photo, Tensor):
         raise IgosError(
             f"model {name}: a bare module says nothing of its preprocessing; give the photo as "
             "a tensor (3, H, W) ready for it, or the model as an igos.Classifier"
         )
+    module = accelerate(model, pick_device(device), _one_image(photo))
+    return Classifier(name, module, lambda _: photo, Normalisation())
 
-    return Classifier(name, accelerate(model, pick_device(device)), preprocess, Normalisation())
+
+def _one_image(photo: Tensor) -> Tensor:
+    """(3, H, W) or (1, 3, H, W) -> (1, 3, H, W), in at least float32."""
+    image = photo[None] if photo.ndim == 3 else photo
+    if image.ndim != 4 or len(image) != 1 or not image.is_floating_point():
+        raise IgosError(
+            f"photo of shape {tuple(photo.shape)} and {photo.dtype}: give (3, H, W), floating-"
+            "point, as the model wants it"
+        )
+    return image.detach().to(torch.promote_types(image.dtype, torch.float32))
 
 
 def _image(photo: Photo, classifier: Classifier) -> Tensor:
     """The photo as the model wants it, (1, 3, H, W), on the model's device."""
-    if isinstance(photo, Tensor):
-        image = photo[None] if photo.ndim == 3 else photo
-        if image.ndim != 4 or len(image) != 1:
-            raise IgosError(f"photo of shape {tuple(photo.shape)}: give (3, H, W)")
-    else:
+    if not isinstance(photo, Tensor):
         if isinstance(photo, np.ndarray):
+            if photo.dtype != np.uint8:
+                raise IgosError(f"photo: an array of {photo.dtype}; give uint8, 0 to 255")
             photo = Image.fromarray(photo)
         elif not isinstance(photo, Image.Image):
             photo = sample_photo() if str(photo) == SAMPLE else read_photo(photo)
-        image = classifier.preprocess(photo.convert("RGB"))[None]
+        photo = _tried(classifier, classifier.preprocess, prepare(photo))
+        if not isinstance(photo, Tensor):
+            raise IgosError(f"preprocess of {classifier.name!r}: it must return a tensor")
+    image = _one_image(photo)
     parameter = next(classifier.module.parameters(), None)
-    return image if parameter is None else image.to(parameter)
+    return image if parameter is None else image.to(parameter.device)
 
 
-def _output(classifier: Classifier, image: Tensor) -> Any:
-    with torch.no_grad():
-        output = classifier.module(image)
-    if isinstance(output, Tensor):
-        _check_finite(output, classifier)
-    return output
+def _tried(classifier: Classifier, function: Callable[[Any], Any], argument: Any) -> Any:
+    """Somebody else's code, whose failure is a user's mistake and no traceback."""
+    try:
+        return function(argument)
+    except IgosError:
+        raise
+    except Exception as error:
+        raise IgosError(f"model {classifier.name!r} failed: {first_line(error)}") from error
+
+
+def _probabilities(classifier: Classifier, image: Tensor) -> Tensor:
+    """Of the classes, (C,); empty where the model is no classifier."""
+    module = classifier.module
+    with evaluating(module), torch.no_grad():
+        output = _tried(classifier, module, image.to(precision(module, image)))
+    if not isinstance(output, Tensor) or output.ndim != 2:
+        return torch.empty(0)
+    _check_finite(output, classifier)
+    return output[0].float().softmax(dim=0).cpu()
 
 
 def _check_finite(values: Tensor, classifier: Classifier) -> None:
@@ -152,13 +207,6 @@ def _check_finite(values: Tensor, classifier: Classifier) -> None:
             f"model {classifier.name!r} returned NaN or infinity for this photo; check its "
             "weights and its preprocessing"
         )
-
-
-def _probabilities(output: Any) -> Tensor:
-    """Of the classes, (C,); empty where the model is no classifier."""
-    if isinstance(output, Tensor) and output.ndim == 2:
-        return output[0].float().softmax(dim=0).cpu()
-    return torch.empty(0)
 
 
 def _target(
@@ -181,19 +229,6 @@ def _target(
     return index
 
 
-def _baseline(baseline: str | Tensor | Baseline, image: Tensor, classifier: Classifier) -> Tensor:
-    if callable(baseline):
-        return baseline(image, classifier.normalisation)
-    if isinstance(baseline, str):
-        if baseline in BASELINES:
-            return BASELINES[baseline](image, classifier.normalisation)
-        if not Path(baseline).exists():
-            remedy = f"give {', '.join(BASELINES)} or an image file"
-            raise unknown("baseline", baseline, BASELINES, remedy=remedy)
-        baseline = classifier.preprocess(read_photo(baseline))
-    return baseline.to(image).expand_as(image)
-
-
 def _heatmap(
     method: Method, problem: Problem, watch: Callable[[Step], None] | None
 ) -> tuple[Tensor, Step | None]:
@@ -206,30 +241,26 @@ def _heatmap(
 
 
 def _doubts(
-    target: int | Callable[[Any], Tensor],
-    classifier: Classifier,
-    probabilities: Tensor,
-    deleted: Curve,
+    target: int, classifier: Classifier, probabilities: Tensor, problem: Problem
 ) -> list[str]:
     """What should make a reader careful with this heatmap."""
     doubts = []
-    score, kept = float(deleted.score[0]), float(deleted.score[-1])
+    score = float(probabilities[target])
+    kept = float(_probabilities(classifier, problem.baseline)[target])
     if kept > KEPT_SHARE * score:
         doubts.append(
-            f"the baseline keeps a score of {kept:.3f} of {score:.3f}: removing pixels cannot hide "
-            "the class; choose another baseline"
+            f"the baseline keeps a probability of {kept:.3f} of {score:.3f}: removing pixels "
+            "cannot hide the class; choose another baseline"
         )
-    if callable(target):
-        return doubts
-    if probabilities[target] < LOW_PROBABILITY:
+    if score < LOW_PROBABILITY:
         doubts.append(
-            f"the model gives this class a probability of only {probabilities[target]:.4f}: below "
+            f"the model gives this class a probability of only {score:.4f}: below "
             f"{LOW_PROBABILITY} heatmaps by optimisation are unreliable"
         )
     best = int(probabilities.argmax())
     if best != target:
         doubts.append(
             f"the model predicts {classifier.class_name(best)!r} ({probabilities[best]:.3f}), not "
-            f"the class explained ({probabilities[target]:.3f})"
+            f"the class explained ({score:.3f})"
         )
     return doubts

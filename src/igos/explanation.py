@@ -96,6 +96,9 @@ class Explanation:
             },
         }
 
+    def json(self, indent: int | None = None) -> str:
+        return json.dumps(self.record(), indent=indent, ensure_ascii=False, allow_nan=False)
+
     def plot(self, *, ratio: float = 0.2) -> "Figure":
         """Photo, heatmap, deletion and insertion image at `ratio`, and both curves."""
         from igos.plot import panel
@@ -117,7 +120,7 @@ class Explanation:
         contents = {
             ".png": self.png(ratio=ratio),
             ".npy": array.getvalue(),
-            ".json": json.dumps(self.record(), indent=2, ensure_ascii=False).encode(),
+            ".json": self.json(indent=2).encode(errors="replace"),  # a name that is no text
         }
         paths = [Path(folder) / (self.stem + suffix) for suffix in contents]
         with _writing(folder):

@@ -5,8 +5,9 @@ Pure tensor functions. Images are `(..., 3, H, W)`, normalised as the model want
 are independent of one another.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 
 import torch
 import torch.nn.functional as F
@@ -19,12 +20,22 @@ BLUR_KERNEL, BLUR_SIGMA, BLUR_SIDE = 51, 50.0, 224
 
 
 def up(mask: Tensor, size: tuple[int, int]) -> Tensor:
-    """up(M) of Eq. 9: the mask at the image's size, bilinear with aligned corners."""
+    """up(M) of Eq. 9: the mask at the image's size, bilinear with aligned corners.
+
+    As two matrix products: the gradient of `F.interpolate` is not deterministic on a GPU.
+    """
     if tuple(mask.shape[-2:]) == size:
         return mask
-    flat = mask.reshape(-1, *mask.shape[-3:])
-    large = F.interpolate(flat, size=size, mode="bilinear", align_corners=True)
-    return large.reshape(*mask.shape[:-2], *size)
+    rows = _interpolation(mask.shape[-2], size[0], mask)
+    columns = _interpolation(mask.shape[-1], size[1], mask)
+    return rows @ mask @ columns.T
+
+
+def _interpolation(small: int, large: int, like: Tensor) -> Tensor:
+    """The (large, small) matrix of linear interpolation between aligned end points."""
+    at = torch.linspace(0, small - 1, large, device=like.device, dtype=like.dtype)
+    knots = torch.arange(small, device=like.device, dtype=like.dtype)
+    return (1 - (at[:, None] - knots).abs()).clamp(min=0)
 
 
 def phi(image: Tensor, baseline: Tensor, mask: Tensor) -> Tensor:
@@ -68,6 +79,8 @@ def blur(image: Tensor, kernel: int | None = None, sigma: float | None = None) -
         kernel = max(3, 2 * int(BLUR_KERNEL * short / BLUR_SIDE / 2) + 1)
     if sigma is None:
         sigma = BLUR_SIGMA * short / BLUR_SIDE
+    if kernel % 2 == 0 or kernel > 2 * short - 1:
+        raise IgosError(f"blur kernel {kernel}: give an odd number below {2 * short}")
     half = kernel // 2
     at = torch.arange(-half, half + 1, device=image.device, dtype=image.dtype)
     weights = (-0.5 * (at / sigma).square()).exp()
@@ -126,7 +139,7 @@ BASELINES: dict[str, Baseline] = {
 
 def check_resolution(resolution: int | tuple[int, int]) -> tuple[int, int]:
     """The mask's (h, w) from one number or two."""
-    shape = (resolution, resolution) if isinstance(resolution, int) else tuple(resolution)
-    if len(shape) != 2 or any(not isinstance(side, int) or side < 1 for side in shape):
+    sides = resolution if isinstance(resolution, Sequence) else (resolution, resolution)
+    if len(sides) != 2 or any(not isinstance(side, Integral) or side < 1 for side in sides):
         raise IgosError(f"resolution {resolution!r}: give one or two whole numbers from 1 up")
-    return shape
+    return int(sides[0]), int(sides[1])

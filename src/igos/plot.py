@@ -32,7 +32,7 @@ def panel(explanation: Explanation, *, ratio: float = 0.2) -> Figure:
         _show(axis, picture, f"{ratio:.0%} {what}: {score_at(curve, ratio):.3f}")
     _draw_curves(axes[4], explanation, ratio)
     if notes:
-        figure.suptitle("\n".join(notes), fontsize=9, color=DELETION)
+        figure.suptitle("\n".join(notes), fontsize=9, color=DELETION, parse_math=False)
     return figure
 
 
@@ -63,7 +63,7 @@ def _headline(explanation: Explanation) -> str:
 
 def _show(axis: Axes, image: Tensor, title: str) -> None:
     axis.imshow(image.permute(1, 2, 0).numpy())
-    axis.set_title(title, fontsize=11)
+    axis.set_title(title, fontsize=11, parse_math=False)
     axis.set_axis_off()
 
 
@@ -75,7 +75,9 @@ def _draw_curves(axis: Axes, explanation: Explanation, ratio: float) -> None:
     for curve, colour, name, side in sides:
         axis.plot(curve.fraction, curve.score, color=colour, linewidth=1.8)
         axis.fill_between(curve.fraction, curve.score, color=colour, alpha=0.1, linewidth=0)
-        axis.set_title(f"{name} {curve.auc:.3f}", loc=side, color=colour, fontsize=11)
+        axis.set_title(
+            f"{name} {curve.auc:.3f}", loc=side, color=colour, fontsize=11, parse_math=False
+        )
     axis.axvline(ratio, color="grey", linewidth=0.8, linestyle=":")
     axis.set(xlim=(0, 1), xlabel="fraction of pixels", ylabel=explanation.settings["score"])
     if explanation.settings["score"] == "probability":

@@ -1,13 +1,14 @@
 """What is explained (`Problem`) and what is minimised (`Objective`).
 
 `Problem.score` is the only place that runs the model. It works through the images in chunks and,
-where gradients are wanted, takes each chunk's gradient at once: the memory in use is that of one
-chunk, however many path points, trials or photos are asked for.
+where gradients are wanted, takes each chunk's gradient at once: the model's activations are those
+of one chunk, however many path points, trials or photos are asked for.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -60,17 +61,25 @@ class Problem:
                 f"baseline of shape {tuple(self.baseline.shape)}: give the image's, "
                 f"{tuple(self.image.shape)}"
             )
-        classes = None
-        if not callable(self.target):
-            classes = torch.as_tensor(self.target, device=self.image.device).long()
-            if classes.ndim > 1 or classes.numel() not in (1, len(self.image)) or classes.min() < 0:
-                raise IgosError(
-                    f"target {self.target!r}: give one class index, or one for each of the "
-                    f"{len(self.image)} images"
-                )
-            classes = classes.expand(len(self.image))
+        if self.chunk < 1 or len(self.image) == 0:
+            raise IgosError(f"{len(self.image)} images in chunks of {self.chunk}: give at least 1")
+        if len(self.std) != self.image.shape[1]:
+            raise IgosError(f"std {self.std}: give one for each of the image's channels")
+        classes = None if callable(self.target) else self._one_class_an_image(self.target)
         object.__setattr__(self, "_classes", classes)
         object.__setattr__(self, "_highest_class", -1 if classes is None else int(classes.max()))
+
+    def _one_class_an_image(self, target: int | Tensor) -> Tensor:
+        whole = isinstance(target, Integral) or (
+            isinstance(target, Tensor) and not target.is_floating_point()
+        )
+        classes = torch.as_tensor(target if whole else -1, device=self.image.device).long()
+        if classes.ndim > 1 or classes.numel() not in (1, len(self.image)) or classes.min() < 0:
+            raise IgosError(
+                f"target {target!r}: give one class index, or one for each of the "
+                f"{len(self.image)} images"
+            )
+        return classes.expand(len(self.image))
 
     @property
     def size(self) -> tuple[int, int]:
@@ -105,7 +114,7 @@ class Problem:
 
     def _run(self, images: Tensor, rows: Tensor) -> Tensor:
         """One pass of the model: (n, 3, H, W) and the image each belongs to -> (n,)."""
-        output = self.model(images)
+        output = self.model(images.to(precision(self.model, images)))
         if callable(self.target):
             scores = self.target(output)
             if not isinstance(scores, Tensor) or scores.shape != (len(images),):
@@ -114,9 +123,9 @@ class Problem:
                     "it must return one number for each image"
                 )
             return _at_least_float32(scores)
-        if not isinstance(output, Tensor) or output.ndim != 2:
+        if not isinstance(output, Tensor) or output.ndim != 2 or len(output) != len(images):
             raise IgosError(
-                f"the model returned {_shape(output)}, not (images, classes): "
+                f"the model returned {_shape(output)}, not ({len(images)} images, classes): "
                 "give a function from its output to one number an image as the target"
             )
         if self._highest_class >= output.shape[1]:
@@ -126,6 +135,12 @@ class Problem:
             )
         assert self._classes is not None
         return self.link(_at_least_float32(output), self._classes[rows])
+
+
+def precision(model: object, images: Tensor) -> torch.dtype:
+    """The model's: masks and images stay in at least float32, also for a float16 model."""
+    parameters = model.parameters() if isinstance(model, nn.Module) else ()
+    return next((p.dtype for p in parameters if p.is_floating_point()), images.dtype)
 
 
 def _at_least_float32(values: Tensor) -> Tensor:
@@ -151,6 +166,8 @@ class _ScoreWithGradient(torch.autograd.Function):
             for some, row in problem._chunks(flat, rows):
                 images = some.detach().requires_grad_()
                 score = problem._run(images, row)
+                if not score.requires_grad:
+                    raise IgosError("the model's output has no gradient: it must be differentiable")
                 gradients += torch.autograd.grad(score.sum(), images)
                 scores.append(score.detach())
         ctx.save_for_backward(torch.cat(gradients))

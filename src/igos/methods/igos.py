@@ -86,18 +86,26 @@ class IGOS:
             noise=0.045,
             path_steps=20,
             max_iterations=15,
+            tolerance=0.003,  # the paper does not say when it stops
+            patience=8,
+            step_rule=Armijo(),
             seed=seed,
         )
 
     def __post_init__(self) -> None:
         check_resolution(self.resolution)
         for name in ("path_steps", "max_iterations", "patience"):
-            if getattr(self, name) < 1:
-                raise IgosError(f"{name} {getattr(self, name)}: give a whole number from 1 up")
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise IgosError(f"{name} {value!r}: give a whole number from 1 up")
         for name in ("lambda1", "lambda2", "noise", "tolerance"):
             value = getattr(self, name)
-            if value is not None and not (0 <= value < math.inf):
-                raise IgosError(f"{name} {value}: give a number from 0 up")
+            if value is not None and not (isinstance(value, float | int) and 0 <= value < math.inf):
+                raise IgosError(f"{name} {value!r}: give a number from 0 up")
+        if not isinstance(self.step_rule, Armijo | FixedStep):
+            raise IgosError(f"step_rule {self.step_rule!r}: give Armijo(…) or FixedStep(…)")
+        if not 0 <= self.seed < 2**63:
+            raise IgosError(f"seed {self.seed}: give a whole number from 0 to 2⁶³ − 1")
 
     @property
     def regularisation(self) -> Regularisation:

@@ -68,6 +68,9 @@ RISE = CurveProtocol(
 )
 
 
+PROTOCOLS = {protocol.name: protocol for protocol in (PAPER, RISE)}
+
+
 def deletion(problem: Problem, heatmap: Tensor, *, protocol: CurveProtocol = PAPER) -> list[Curve]:
     """One curve for each image: from the whole image to the baseline."""
     baseline = protocol.deletion_baseline(problem)

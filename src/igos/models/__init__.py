@@ -7,8 +7,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import torch
+from PIL import Image
 
-from igos.errors import IgosError, unknown
+from igos.errors import IgosError, first_line, unknown
 from igos.models.accelerate import accelerate
 from igos.models.classifier import Classifier
 from igos.models.sources import (
@@ -35,7 +36,14 @@ def load(name: str, *, weights: str | Path | None = None, device: str = "auto") 
     state = read_state_dict(Path(weights)) if weights is not None else None
     with torch.random.fork_rng(devices=[]):  # architectures are born with random weights
         classifier = _source(name)(state)
-    return replace(classifier, name=name, module=accelerate(classifier.module, where))
+    try:
+        example = classifier.preprocess(Image.new("RGB", (300, 300), "grey"))[None]
+        module = accelerate(classifier.module, where, example)
+    except IgosError:
+        raise
+    except Exception as error:  # the model's own code may raise anything
+        raise IgosError(f"model {name!r}: {first_line(error)}") from error
+    return replace(classifier, name=name, module=module)
 
 
 def _source(name: str) -> Callable[[State | None], Classifier]:
@@ -46,7 +54,9 @@ def _source(name: str) -> Callable[[State | None], Classifier]:
         return partial(PREFIXES[prefix], rest)
     if colon and ".py:" in name:
         return partial(from_file, name)
-    forms = [*BUNDLED, *(f"{prefix}:{name}" for prefix in PREFIXES)]
+    known = {p: names() for p, names in NAMES.items()}
+    forms = [f"{p}:{name}" for p, names in known.items() if name in names]  # the prefix is missing
+    forms = forms or [*BUNDLED, *(f"{p}:{one}" for p, names in known.items() for one in names)]
     remedy = "give efficientnet_lite0, torchvision:NAME, timm:NAME, hf:NAME or FILE.py:function"
     raise unknown("model", name, forms, remedy=remedy)
 
@@ -59,6 +69,8 @@ def pick_device(name: str) -> torch.device:
             name = "mps"
     try:
         device = torch.device(name)
+        if device.type not in ("cpu", "cuda", "mps"):
+            raise RuntimeError(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:  # torch raises either for an absent device
         raise IgosError(f"device {name!r}: not available; give auto, cpu, cuda or mps") from error

@@ -10,18 +10,43 @@ import logging
 from collections import Counter
 
 import torch
+from timm.layers.conv2d_same import Conv2dSame
 from timm.layers.norm_act import BatchNormAct2d
-from torch import fx, nn
+from torch import Tensor, fx, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 log = logging.getLogger(__name__)
 
 
-def accelerate(module: nn.Module, device: torch.device) -> nn.Module:
-    """A faster copy on `device`, in evaluation mode, with frozen parameters."""
-    fast = copy.deepcopy(module).eval().requires_grad_(False)
-    fold_batch_norms(fast)
-    return fast.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
+SAME = 1e-3  # of the largest output: what folding may change by rounding
+
+
+def accelerate(module: nn.Module, device: torch.device, example: Tensor) -> nn.Module:
+    """A faster copy on `device`, in evaluation mode, with frozen parameters.
+
+    `example`, (1, 3, H, W), shows that folding changed nothing. A module that cannot be copied
+    (a scripted one, say) is returned as it is.
+    """
+    try:
+        plain = copy.deepcopy(module).eval().requires_grad_(False)
+        folded = copy.deepcopy(plain)
+    except Exception as error:  # the module's own code, which may raise anything
+        log.debug("not copied, runs as it is: %s", error)
+        return module
+    if fold_batch_norms(folded) and not _same(plain, folded, example):
+        log.debug("folding changed the output, batch norms stay")
+        folded = plain
+    return folded.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
+
+
+def _same(one: nn.Module, other: nn.Module, example: Tensor) -> bool:
+    parameter = next(one.parameters())
+    with torch.no_grad():
+        outputs = [net(example.to(parameter)) for net in (one, other)]
+    if not all(isinstance(output, Tensor) for output in outputs):
+        return False  # no simple way to compare
+    difference = (outputs[0] - outputs[1]).abs().max()
+    return bool(difference <= SAME * outputs[0].abs().max())
 
 
 def fold_batch_norms(module: nn.Module) -> int:
@@ -66,7 +91,7 @@ def _foldable(conv: nn.Module, norm: nn.Module) -> bool:
     """A convolution and a batch norm with fixed statistics and known forwards, unobserved."""
     observed = any(m._forward_hooks or m._forward_pre_hooks for m in (conv, norm))
     return (
-        isinstance(conv, nn.Conv2d)
+        type(conv) in (nn.Conv2d, Conv2dSame)
         and type(norm) in (nn.BatchNorm2d, BatchNormAct2d)
         and norm.running_var is not None
         and not norm.training

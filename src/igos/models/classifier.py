@@ -1,5 +1,6 @@
 """A classifier with everything needed to explain it: preprocessing, normalisation, class names."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -20,25 +21,23 @@ class Classifier:
     normalisation: Normalisation
     class_names: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.module, nn.Module):
+            kind = type(self.module).__name__
+            raise IgosError(f"module of {self.name!r} is a {kind}: give a torch.nn.Module")
+
     def class_name(self, index: int) -> str:
         return self.class_names[index] if index < len(self.class_names) else f"class {index}"
 
     def find_class(self, wanted: str | int) -> int:
         """The index of a class given by its index or by (one of) its names."""
         text = str(wanted).strip().lower()
-        if text.lstrip("-").isdecimal():
-            index, count = int(text), len(self.class_names)
-            if index < 0 or (count and index >= count):
-                raise IgosError(
-                    f"class index {index}: {self.name} has the classes 0 to {count - 1}"
-                    if count
-                    else f"class index {index}: give one from 0 up"
-                )
-            return index
         by_name: dict[str, set[int]] = {}
         for index, name in enumerate(self.class_names):
             for synonym in (name, *name.split(",")):
                 by_name.setdefault(synonym.strip().lower(), set()).add(index)
+        if not isinstance(wanted, str) or (text not in by_name and re.fullmatch(r"-?\d+", text)):
+            return self._check_index(int(wanted))
         found = sorted(by_name.get(text, ()))
         if len(found) > 1:
             choices = ", ".join(f"{index} ({self.class_names[index]})" for index in found)
@@ -48,3 +47,10 @@ class Classifier:
                 "class", text, by_name, remedy=f"give a class of {self.name} or its index"
             )
         return found[0]
+
+    def _check_index(self, index: int) -> int:
+        count = len(self.class_names)
+        if index < 0 or (count and index >= count):
+            has = f"{self.name} has the classes 0 to {count - 1}" if count else "give one from 0 up"
+            raise IgosError(f"class index {index}: {has}")
+        return index

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 import timm
@@ -22,7 +23,7 @@ from huggingface_hub import constants
 from PIL import Image
 from torch import Tensor, nn
 
-from igos.errors import IgosError, unknown
+from igos.errors import IgosError, first_line, unknown
 from igos.image import Normalisation
 from igos.models.classifier import Classifier
 from igos.models.weights import load_weights, read_state_dict
@@ -120,7 +121,10 @@ def from_torchvision(name: str, state: State | None) -> Classifier:
         with _hub(f"torchvision:{name}", weights.url):
             module = torchvision.models.get_model(name, weights=weights, progress=False)
     else:
-        module = torchvision.models.get_model(name)
+        # What torchvision itself does where it fills these two with its own weights.
+        trained = {"transform_input": True, "init_weights": False}
+        odd = name in ("inception_v3", "googlenet")
+        module = torchvision.models.get_model(name, **(trained if odd else {}))
         load_weights(module, state, source="the file given")
     transforms = weights.transforms()
     return Classifier(
@@ -176,10 +180,11 @@ def from_file(name: str, state: State | None) -> Classifier:
     path = Path(file)
     if not path.is_file():
         raise IgosError(f"model {name!r}: no such file as {file!r}")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    spec = importlib.util.spec_from_file_location(f"igos_model_{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None
     program = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = program  # dataclasses and pickle look there
     sys.path.insert(0, str(path.parent))  # so that it finds the modules beside it
     try:
         spec.loader.exec_module(program)
@@ -188,8 +193,8 @@ def from_file(name: str, state: State | None) -> Classifier:
         classifier = getattr(program, function)()
     except IgosError:
         raise
-    except Exception as error:  # the user's own code may raise anything
-        raise IgosError(f"model {name!r}: {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:  # the user's own code may raise anything
+        raise IgosError(f"model {name!r}: {first_line(error)}") from error
     finally:
         sys.path.remove(str(path.parent))
     if not isinstance(classifier, Classifier):
@@ -210,14 +215,16 @@ def _hub(model: str, where: str = "https://huggingface.co") -> Iterator[None]:
     os.environ[_WEIGHTS_ONLY] = "1"
     # Without a network the Hugging Face hub retries for a minute before it looks into its cache.
     offline = constants.HF_HUB_OFFLINE
-    constants.HF_HUB_OFFLINE = offline or not _resolvable("huggingface.co")
+    constants.HF_HUB_OFFLINE = offline or not _resolvable(urlsplit(constants.ENDPOINT).hostname)
     try:
         yield
-    except OSError as error:  # what urllib, huggingface_hub and transformers raise
+    except IgosError:
+        raise
+    except Exception as error:  # of urllib, huggingface_hub, transformers and the unpickler
         raise IgosError(
-            f"model {model!r}: its pretrained weights could not be loaded from {where}. Without "
-            "a network, copy them from a machine that has one and give them with --weights FILE, "
-            "or use the bundled model efficientnet_lite0"
+            f"model {model!r}: its pretrained weights could not be loaded from {where} "
+            f"({first_line(error)}). Without a network, copy them from a machine that has one and "
+            "give them with --weights FILE, or use the bundled model efficientnet_lite0"
         ) from error
     finally:
         constants.HF_HUB_OFFLINE = offline
@@ -226,7 +233,7 @@ def _hub(model: str, where: str = "https://huggingface.co") -> Iterator[None]:
             os.environ[_WEIGHTS_ONLY] = before
 
 
-def _resolvable(host: str) -> bool:
+def _resolvable(host: str | None) -> bool:
     if getproxies():
         return True  # the proxy looks the name up
     try:
