@@ -108,16 +108,21 @@ def timed(steps: Iterator[Step]) -> tuple[float, Step]:
     return time.perf_counter() - start, last
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def arguments(description: str, *, limit: int) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("photos", type=Path)
     parser.add_argument("--model", default="efficientnet_lite0")
     parser.add_argument("--weights", type=Path)
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--limit", type=int, default=limit)
+    parser.add_argument("--batch", type=int, default=32)
+    return parser
+
+
+def main() -> None:
+    parser = arguments(__doc__.splitlines()[0], limit=64)
     parser.add_argument("--methods", default="igos,igos-paper")
     parser.add_argument("--resolutions", default="224,112,28,14,7")
-    parser.add_argument("--limit", type=int, default=64)
-    parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--json", type=Path, help="write the figures here too")
     args = parser.parse_args()
     classifier = load(args.model, weights=args.weights, device=args.device)

@@ -6,10 +6,8 @@ Runs on the first photos whose class index is divisible by 4, so that benchmarks
 report on photos that nothing was tuned on.
 """
 
-import argparse
 import itertools
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -18,7 +16,7 @@ import igos.descent
 from igos.methods import adjust
 from igos.methods.igos import IGOS
 from igos.models import load
-from quality import eligible, measure, problems
+from quality import arguments, eligible, measure, problems
 
 
 def with_inner_factor(f: Callable[[Tensor], Tensor], mask: Tensor, *, path_steps: int) -> Tensor:
@@ -35,15 +33,9 @@ def with_inner_factor(f: Callable[[Tensor], Tensor], mask: Tensor, *, path_steps
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("photos", type=Path)
-    parser.add_argument("--model", default="efficientnet_lite0")
-    parser.add_argument("--weights", type=Path)
-    parser.add_argument("--device", default="auto")
+    parser = arguments(__doc__.splitlines()[0], limit=96)
     parser.add_argument("--resolution", type=int, default=28)
     parser.add_argument("--vary", action="append", default=[], metavar="SETTING=VALUE,VALUE,…")
-    parser.add_argument("--limit", type=int, default=96)
-    parser.add_argument("--batch", type=int, default=48)
     parser.add_argument("--inner-factor", action="store_true", help="Eq. 4 with its factor s/S")
     args = parser.parse_args()
     if args.inner_factor:
