@@ -1,8 +1,7 @@
 """A model made faster without changing what it computes.
 
-Measured on 2 CPU cores for EfficientNet-Lite0 (`benchmarks/explain_cpu.py`): frozen parameters,
-channels-last memory and batch norm folded into the convolutions together make a forward and
-backward pass about two and a half times as fast.
+Frozen parameters, channels-last memory and batch norms folded into convolutions make most of the
+difference that `benchmarks/explain_cpu.py` measures.
 """
 
 import copy
