@@ -128,7 +128,9 @@ def main() -> None:
     classifier = load(args.model, weights=args.weights, device=args.device)
     photos = spread(eligible(args.photos, classifier, remainder=2), args.limit)
     over = problems(photos, classifier, batch=args.batch)
-    print(f"{args.model}, {len(photos)} photos, deletion / insertion (ins − del)")
+    certainty = torch.cat([problem.score(problem.image[:, None]) for problem in over]).mean()
+    print(f"{args.model}, {len(photos)} photos, mean probability {certainty:.3f}")
+    print("deletion / insertion (ins − del)")
     figures = []
     for resolution in map(int, args.resolutions.split(",")):
         for name in args.methods.split(","):
