@@ -267,7 +267,7 @@ def test_a_logit_and_a_function_as_the_score(classifier: Classifier, photo: Path
     by_function.plot()
 
 
-def test_a_bare_module_takes_tensors() -> None:
+def test_a_bare_module_takes_tensors(tmp_path: Path) -> None:
     net = TinyNet().train()
     image = random(3, 20, 24).float()
     explanation = igos.explain(
@@ -276,6 +276,10 @@ def test_a_bare_module_takes_tensors() -> None:
     assert explanation.heatmap.shape == (5, 4)
     assert explanation.model == "TinyNet"
     assert net.training
+    file = tmp_path / "grey.png"
+    Image.new("RGB", (50, 50), (128, 128, 128)).save(file)
+    with pytest.raises(igos.IgosError, match="says nothing of its preprocessing"):
+        igos.explain(image, model=net, device="cpu", baseline=file)
     with pytest.raises(igos.IgosError, match="give the photo as a tensor"):
         igos.explain("sample", model=net, device="cpu")
     with pytest.raises(igos.IgosError, match=r"photo of shape \(2, 3, 20, 24\)"):

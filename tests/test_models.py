@@ -228,7 +228,7 @@ def test_googlenet_from_a_file_transforms_its_input_as_torchvision_does(tmp_path
         net = torchvision.models.googlenet(init_weights=False)
         torch.save(net.state_dict(), tmp_path / "net.pth")
     classifier = load("torchvision:googlenet", weights=tmp_path / "net.pth", device="cpu")
-    assert getattr(classifier.module, "transform_input") is True  # noqa: B009
+    assert bool(classifier.module.transform_input)
 
 
 def test_timm_with_weights_from_a_file(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def explain(
         _target(target, classifier, probabilities),
         link=link,
         std=classifier.normalisation.std,
-        chunk=CHUNK[image.device.type],
+        chunk=CHUNK.get(image.device.type, CHUNK["mps"]),
     )
     name = method if isinstance(method, str) else type(method).__name__.lower()
     if isinstance(method, str):
@@ -143,13 +143,17 @@ def _classifier(model: str | Classifier | nn.Module, photo: Photo, device: str) 
     if isinstance(model, str):
         return load(model, device=device)
     name = type(model).__name__
-    if not isinstance(photo, Tensor):
+
+    def preprocess(_: object) -> Tensor:
         raise IgosError(
             f"model {name}: a bare module says nothing of its preprocessing; give the photo as "
             "a tensor (3, H, W) ready for it, or the model as an igos.Classifier"
         )
-    module = accelerate(model, pick_device(device), _one_image(photo))
-    return Classifier(name, module, lambda _: photo, Normalisation())
+
+    example = _one_image(photo) if isinstance(photo, Tensor) else preprocess(photo)
+    return Classifier(
+        name, accelerate(model, pick_device(device), example), preprocess, Normalisation()
+    )
 
 
 def _one_image(photo: Tensor) -> Tensor:

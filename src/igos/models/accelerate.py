@@ -1,7 +1,7 @@
 """A model made faster without changing what it computes.
 
-Frozen parameters, channels-last memory and batch norms folded into convolutions make most of the
-difference that `benchmarks/explain_cpu.py` measures.
+Frozen parameters, channels-last memory and batch norms folded into convolutions;
+`benchmarks/explain_cpu.py` times a heatmap with and without all of them.
 """
 
 import copy
