@@ -22,7 +22,7 @@ from torch import Tensor
 from igos.data import read_photo
 from igos.descent import Step
 from igos.explainer import CHUNK
-from igos.image import blur, heatmap_of
+from igos.image import blur
 from igos.methods import make
 from igos.methods.igos import IGOS
 from igos.metrics.curves import deletion, insertion
@@ -93,7 +93,7 @@ def measure(method: IGOS, over: list[Problem]) -> Quality:
     sums = torch.zeros(5, dtype=torch.float64)
     for problem in over:
         seconds, last = timed(method.steps(problem))
-        heatmap = heatmap_of(last.mask)
+        heatmap = method.heatmap(last)
         for d, i in zip(deletion(problem, heatmap), insertion(problem, heatmap), strict=True):
             sums += torch.tensor([d.auc, i.auc, 0, 0, 0])
         totals = [0, 0, last.iterations.sum().item(), last.loss.sum().item(), seconds]

@@ -2,8 +2,8 @@
 
     python benchmarks/tune.py PHOTOS --resolution 28 --vary lambda1=0.03,0.1,0.3 --vary noise=0,0.03
 
-Runs on the first photos whose class index is divisible by 4, so that benchmarks/quality.py can
-report on photos that nothing was tuned on.
+Runs on photos whose class index is divisible by 4, so that benchmarks/quality.py can report on
+photos that nothing was tuned on.
 """
 
 import itertools
@@ -16,7 +16,7 @@ import igos.descent
 from igos.methods import adjust
 from igos.methods.igos import IGOS
 from igos.models import load
-from quality import arguments, eligible, measure, problems
+from quality import arguments, eligible, measure, problems, spread
 
 
 def with_inner_factor(f: Callable[[Tensor], Tensor], mask: Tensor, *, path_steps: int) -> Tensor:
@@ -33,7 +33,7 @@ def with_inner_factor(f: Callable[[Tensor], Tensor], mask: Tensor, *, path_steps
 
 
 def main() -> None:
-    parser = arguments(__doc__.splitlines()[0], limit=96)
+    parser = arguments(__doc__.splitlines()[0], limit=250)
     parser.add_argument("--resolution", type=int, default=28)
     parser.add_argument("--vary", action="append", default=[], metavar="SETTING=VALUE,VALUE,…")
     parser.add_argument("--inner-factor", action="store_true", help="Eq. 4 with its factor s/S")
@@ -41,7 +41,7 @@ def main() -> None:
     if args.inner_factor:
         igos.descent.path_gradient = with_inner_factor
     classifier = load(args.model, weights=args.weights, device=args.device)
-    photos = eligible(args.photos, classifier, remainder=0)[: args.limit]
+    photos = spread(eligible(args.photos, classifier, remainder=0), args.limit)
     over = problems(photos, classifier, batch=args.batch)
     names = [text.partition("=")[0] for text in args.vary]
     values = [text.partition("=")[2].split(",") for text in args.vary]

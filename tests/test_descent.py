@@ -207,6 +207,7 @@ def test_images_stop_independently_when_they_stop_improving() -> None:
         [True, False],
     ]
     assert steps[-1].mask.flatten().tolist() == [3.0, 5.0]
+    assert steps[-1].mean_mask.flatten().tolist() == [2.0, 3.0]  # of 1, 2, 3 and of 1 … 5
     assert steps[-1].loss.tolist() == [0.49, 0.1]
     assert steps[-1].iterations.tolist() == [3, 5]
     assert [step.alpha.tolist()[0] for step in steps] == [1, 1, 1, 0, 0]

@@ -46,6 +46,7 @@ def algorithm_1(problem: Problem, method: IGOS) -> Tensor:
 
     generator = torch.Generator().manual_seed(method.seed)
     mask = torch.ones(1, method.resolution, method.resolution, dtype=torch.float64)
+    masks = []
     for _ in range(method.max_iterations):
         noise = torch.empty(steps, *image.shape, dtype=torch.float64).normal_(generator=generator)
         tg = torch.zeros_like(mask)
@@ -62,11 +63,13 @@ def algorithm_1(problem: Problem, method: IGOS) -> Tensor:
                 break
             alpha *= rule.eta
         mask = (mask - max(alpha, rule.alpha_lower) * tg).clamp(0, 1)
-    return 1 - mask
+        masks.append(mask)
+    return 1 - (torch.stack(masks).mean(dim=0) if method.average else mask)
 
 
-def test_igos_is_algorithm_1(problem: Problem) -> None:
-    method = replace(FAST, tolerance=0.0)
+@pytest.mark.parametrize("average", [False, True])
+def test_igos_is_algorithm_1(problem: Problem, average: bool) -> None:
+    method = replace(FAST, tolerance=0.0, average=average)
     together = method(problem)
     for at in range(3):
         expected = algorithm_1(single(problem, at), method)
@@ -123,6 +126,7 @@ def test_the_papers_settings() -> None:
     assert settings["noise"] == pytest.approx(0.2 * 0.225)  # σ 0.2 at ImageNet's std
     assert settings["step_rule"]["beta"] == 1e-4
     assert settings["step_rule"]["rule"] == "Armijo"
+    assert not settings["average"]
 
 
 def test_our_settings() -> None:
@@ -131,11 +135,12 @@ def test_our_settings() -> None:
         "resolution": [28, 28],
         "lambda1": 0.1,
         "lambda2": 2.0,
-        "noise": 0.02,
+        "noise": 0.01,
         "path_steps": 10,
         "max_iterations": 15,
         "tolerance": 0.003,
         "patience": 8,
+        "average": True,
         "step_rule": {
             "rule": "Armijo",
             "alpha_upper": 1000.0,
@@ -195,6 +200,7 @@ def test_settings_are_plain_and_tell_methods_apart() -> None:
         ({"path_steps": 2.5}, "path_steps 2.5"),
         ({"lambda1": "1"}, "lambda1 '1'"),
         ({"step_rule": None}, "step_rule None"),
+        ({"average": 1}, "average 1"),
         ({"seed": -1}, "seed -1"),
         ({"lambda1": -1.0}, "lambda1 -1"),
         ({"tolerance": -0.1}, "tolerance -0.1"),
@@ -217,6 +223,7 @@ def test_settings_from_text() -> None:
     method = adjust(
         IGOS(), {"lambda1": "0.5", "path_steps": "7", "step_rule.eta": "0.5", "noise": 0.1}
     )
+    assert adjust(IGOS(), {"average": "False"}) == IGOS(average=False)
     assert method == IGOS(lambda1=0.5, path_steps=7, step_rule=Armijo(eta=0.5), noise=0.1)
     for key, value, message in (
         ("lambda3", "1", "unknown setting 'lambda3': did you mean 'lambda2' or 'lambda1'"),
@@ -224,6 +231,7 @@ def test_settings_from_text() -> None:
         ("path_steps", "2.5", "setting path_steps=2.5: give a whole number"),
         ("step_rule", "2", r"give step_rule\.SETTING=VALUE"),
         ("lambda1.x", "2", "give lambda1=VALUE"),
+        ("average", "1", "setting average=1: give true or false"),
         ("step_rule.gamma", "2", "unknown setting 'gamma'"),
     ):
         with pytest.raises(IgosError, match=message):

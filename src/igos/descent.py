@@ -138,6 +138,7 @@ class Step:
 
     iteration: int
     mask: Tensor  # (B, 1, h, w)
+    mean_mask: Tensor  # (B, 1, h, w) over the steps each image has taken
     loss: Tensor  # (B,) F_c
     alpha: Tensor  # (B,) the step just taken; 0 for an image that had stopped
     iterations: Tensor  # (B,) steps each image has taken
@@ -163,6 +164,7 @@ def descend(
     with torch.no_grad():
         loss = objective(mask[:, None])[:, 0]
     history = [loss]
+    mean_mask = torch.zeros_like(mask)
     converged = torch.zeros_like(loss, dtype=torch.bool)
     iterations = torch.zeros_like(loss, dtype=torch.long)
     for iteration in range(1, max_iterations + 1):
@@ -172,10 +174,12 @@ def descend(
             loss = torch.where(converged, loss, stepped_loss)
             alpha = torch.where(converged, 0.0, alpha)
             iterations = iterations + ~converged
+            change = (mask - mean_mask) / iterations.view(-1, 1, 1, 1)
+            mean_mask = torch.where(converged.view(-1, 1, 1, 1), mean_mask, mean_mask + change)
             history.append(loss)
             if tolerance > 0 and iteration >= patience:
                 gained = history[-1 - patience] - loss
                 converged = converged | (gained < tolerance * history[0].abs())
-        yield Step(iteration, mask, loss, alpha, iterations, converged)
+        yield Step(iteration, mask, mean_mask, loss, alpha, iterations, converged)
         if converged.all():
             return

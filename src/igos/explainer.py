@@ -15,7 +15,7 @@ from igos.data import SAMPLE, prepare, read_photo, sample_photo
 from igos.descent import Step
 from igos.errors import IgosError, first_line, unknown
 from igos.explanation import Explanation
-from igos.image import BASELINES, Baseline, Normalisation, heatmap_of
+from igos.image import BASELINES, Baseline, Normalisation
 from igos.methods import Iterative, Method, make
 from igos.metrics.curves import PAPER, CurveProtocol, deletion, insertion
 from igos.models import load, pick_device
@@ -241,7 +241,7 @@ def _heatmap(
     for step in method.steps(problem):
         if watch is not None:
             watch(step)
-    return heatmap_of(step.mask), step
+    return method.heatmap(step), step
 
 
 def _doubts(

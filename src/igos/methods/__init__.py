@@ -33,6 +33,8 @@ class Iterative(Protocol):
 
     def steps(self, problem: Problem) -> Iterator[Step]: ...
 
+    def heatmap(self, step: Step) -> Tensor: ...
+
 
 METHODS: dict[str, Callable[..., Method]] = {
     "igos": IGOS,
@@ -76,6 +78,10 @@ def adjust(method: M, settings: Mapping[str, str | float]) -> M:
 
 def _parse(key: str, text: str, hint: Any) -> int | float:
     wanted = get_args(hint) or (hint,)
+    if bool in wanted:
+        if text.lower() not in ("true", "false"):
+            raise IgosError(f"setting {key}={text}: give true or false")
+        return text.lower() == "true"
     number = int if int in wanted else float
     try:
         return number(text)
