@@ -82,9 +82,13 @@ def explain(
     ] = None,
     method: Annotated[str, typer.Option(help="Which method; see: igos methods.")] = "igos",
     resolution: Annotated[
-        str,
-        typer.Option("--resolution", "-r", help="Of the heatmap: 28, or 28x14 (rows x columns)."),
-    ] = "28",
+        str | None,
+        typer.Option(
+            "--resolution",
+            "-r",
+            help="28, or 28x14 (rows x columns) [default: 28, or the method's own].",
+        ),
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Change a setting of the method."),
@@ -238,7 +242,9 @@ def _print(explanation: "Explanation", picture: Path, as_json: bool) -> None:
     )
 
 
-def _resolution(text: str) -> int | tuple[int, int]:
+def _resolution(text: str | None) -> int | tuple[int, int] | None:
+    if text is None:
+        return None
     sides = text.lower().replace("×", "x").split("x")
     try:
         numbers = [int(side) for side in sides]

@@ -16,7 +16,8 @@ from igos.descent import Step
 from igos.errors import IgosError, first_line, unknown
 from igos.explanation import Explanation
 from igos.image import BASELINES, Baseline, Normalisation
-from igos.methods import Iterative, Method, make
+from igos.methods import make
+from igos.methods.base import Iterative, Method, Native, check_native
 from igos.metrics.curves import PAPER, CurveProtocol, deletion, insertion
 from igos.models import load, pick_device
 from igos.models.accelerate import accelerate
@@ -38,7 +39,7 @@ def explain(
     model: str | Classifier | nn.Module = "efficientnet_lite0",
     target: Target = None,
     method: str | Method = "igos",
-    resolution: int | tuple[int, int] = 28,
+    resolution: int | tuple[int, int] | None = None,
     settings: Mapping[str, str | float] | None = None,
     baseline: str | Path | Tensor | Baseline = "blur",
     link: Link = probability,
@@ -52,10 +53,10 @@ def explain(
     `photo` is a file, a picture, or a tensor (3, H, W) as the model wants it; a bare `nn.Module`
     takes tensors only, for it says nothing of its preprocessing. `target` is a class index, a
     class name, or a function from the model's output to one number an image; by default it is
-    the predicted class. `resolution`, `seed` and `settings` are for a method given by name,
-    `device` for a model that is not a `Classifier` yet. `baseline` is a name of `BASELINES`, an
-    image file, a tensor like the image, or a function. `protocol` is how both curves are made.
-    `watch` is called with each `Step`.
+    the predicted class. `resolution` (by default 28×28, or the method's own), `seed` and
+    `settings` are for a method given by name, `device` for a model that is not a `Classifier`
+    yet. `baseline` is a name of `BASELINES`, an image file, a tensor like the image, or a
+    function. `protocol` is how both curves are made. `watch` is called with each `Step`.
     """
     classifier = _classifier(model, photo, device)
     image = _image(photo, classifier)
@@ -72,6 +73,8 @@ def explain(
     name = method if isinstance(method, str) else type(method).__name__.lower()
     if isinstance(method, str):
         method = make(method, resolution=resolution, seed=seed, settings=settings)
+    if isinstance(method, Native):
+        check_native(method, resolution, method.native_resolution(problem))
     start = time.perf_counter()
     heatmap, last = _heatmap(method, problem, watch)
     seconds = time.perf_counter() - start

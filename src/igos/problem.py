@@ -106,13 +106,13 @@ class Problem:
             scores = _ScoreWithGradient.apply(flat, rows, self)
         else:
             with evaluating(self.model), torch.no_grad():
-                scores = torch.cat([self._run(*some) for some in self._chunks(flat, rows)])
+                scores = torch.cat([self.run(*some) for some in self._chunks(flat, rows)])
         return scores.view(batch, versions)
 
     def _chunks(self, flat: Tensor, rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         return zip(torch.split(flat, self.chunk), torch.split(rows, self.chunk), strict=True)
 
-    def _run(self, images: Tensor, rows: Tensor) -> Tensor:
+    def run(self, images: Tensor, rows: Tensor) -> Tensor:
         """One pass of the model: (n, 3, H, W) and the image each belongs to -> (n,)."""
         output = self.model(images.to(precision(self.model, images)))
         if callable(self.target):
@@ -165,7 +165,7 @@ class _ScoreWithGradient(torch.autograd.Function):
         with evaluating(problem.model), torch.enable_grad():
             for some, row in problem._chunks(flat, rows):
                 images = some.detach().requires_grad_()
-                score = problem._run(images, row)
+                score = problem.run(images, row)
                 if not score.requires_grad:
                     raise IgosError("the model's output has no gradient: it must be differentiable")
                 gradients += torch.autograd.grad(score.sum(), images)

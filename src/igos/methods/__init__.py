@@ -1,39 +1,15 @@
 """The explanation methods by name. A new one costs its file and a line in `METHODS`."""
 
-from collections.abc import Callable, Iterator, Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
-from typing import Any, Protocol, TypeVar, get_args, get_type_hints, runtime_checkable
+from typing import Any, TypeVar, get_args, get_type_hints
 
-from torch import Tensor
-
-from igos.descent import Step
 from igos.errors import IgosError, unknown
+from igos.methods.base import Method
 from igos.methods.igos import IGOS
-from igos.problem import Problem
 
 M = TypeVar("M")
-
-
-class Method(Protocol):
-    """Settings, and what they make of a problem."""
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Every setting in force, as plain values: the method's identity."""
-        ...
-
-    def __call__(self, problem: Problem) -> Tensor:
-        """The heatmap, (B, 1, h, w), larger = more important."""
-        ...
-
-
-@runtime_checkable
-class Iterative(Protocol):
-    """A method whose work can be watched."""
-
-    def steps(self, problem: Problem) -> Iterator[Step]: ...
-
-    def heatmap(self, step: Step) -> Tensor: ...
 
 
 METHODS: dict[str, Callable[..., Method]] = {
@@ -45,14 +21,21 @@ METHODS: dict[str, Callable[..., Method]] = {
 def make(
     name: str,
     *,
-    resolution: int | tuple[int, int] = 28,
+    resolution: int | tuple[int, int] | None = None,
     seed: int = 0,
     settings: Mapping[str, str | float] | None = None,
 ) -> Method:
-    """The method of that name; `settings` are numbers or texts, such as {"lambda1": "0.5"}."""
+    """The method of that name; `settings` are numbers or texts, such as {"lambda1": "0.5"}.
+
+    A method that draws nothing has no use for the seed, one with a resolution of its own none for
+    the resolution (`check_native` refuses another one where the model is known).
+    """
     if name not in METHODS:
         raise unknown("method", name, METHODS, remedy="see: igos methods")
-    return adjust(METHODS[name](resolution=resolution, seed=seed), settings or {})
+    accepted = inspect.signature(METHODS[name]).parameters
+    given = {"seed": seed} if resolution is None else {"seed": seed, "resolution": resolution}
+    method = METHODS[name](**{key: value for key, value in given.items() if key in accepted})
+    return adjust(method, settings or {})
 
 
 def adjust(method: M, settings: Mapping[str, str | float]) -> M:
@@ -76,8 +59,10 @@ def adjust(method: M, settings: Mapping[str, str | float]) -> M:
     return changed  # type: ignore[no-any-return]
 
 
-def _parse(key: str, text: str, hint: Any) -> int | float:
+def _parse(key: str, text: str, hint: Any) -> int | float | str:
     wanted = get_args(hint) or (hint,)
+    if str in wanted:
+        return text
     if bool in wanted:
         if text.lower() not in ("true", "false"):
             raise IgosError(f"setting {key}={text}: give true or false")

@@ -17,6 +17,7 @@ from torch import Tensor
 from igos.descent import Armijo, FixedStep, Step, descend, total_gradient
 from igos.errors import IgosError
 from igos.image import check_resolution, heatmap_of
+from igos.methods.base import check_fits
 from igos.problem import Objective, Problem
 
 
@@ -135,11 +136,7 @@ class IGOS:
     def steps(self, problem: Problem) -> Iterator[Step]:
         """Algorithm 1, one `Step` an iteration."""
         shape = check_resolution(self.resolution)
-        if any(small > large for small, large in zip(shape, problem.size, strict=True)):
-            raise IgosError(
-                f"resolution {shape[0]}×{shape[1]}: the image is {problem.size[0]}×"
-                f"{problem.size[1]}, give at most that"
-            )
+        check_fits(shape, problem.size)
         weights = self.regularisation
         objective = Objective(problem, weights.lambda1, weights.lambda2)
         # One stream, broadcast: each image meets the noise that it would meet alone.
