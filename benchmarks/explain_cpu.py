@@ -14,9 +14,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from igos.answer import CHUNK
 from igos.data import sample_photo
 from igos.descent import Armijo
-from igos.explainer import CHUNK
 from igos.image import blur, l1, phi, tv
 from igos.methods.igos import IGOS
 from igos.models import load

@@ -19,9 +19,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from igos.answer import CHUNK
 from igos.data import read_photo
 from igos.descent import Step
-from igos.explainer import CHUNK
 from igos.image import blur
 from igos.methods import make
 from igos.methods.igos import IGOS

@@ -22,8 +22,10 @@ ORDER = (
     "methods",
     "metrics",
     "models",
+    "answer",
     "explanation",
     "explainer",
+    "study",
     "plot",
     "cli",
 )

@@ -1,7 +1,6 @@
 """One photo explained, from the file to the checked answer: `igos.explain("dog.jpg")`."""
 
 import os
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,23 +10,21 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from igos.answer import CHUNK, Prediction, answer, classify, doubts, tried
 from igos.data import SAMPLE, prepare, read_photo, sample_photo
 from igos.descent import Step
-from igos.errors import IgosError, first_line, unknown
+from igos.errors import IgosError, unknown
 from igos.explanation import Explanation
 from igos.image import BASELINES, Baseline, Normalisation
 from igos.methods import make
-from igos.methods.base import Iterative, Method, Native, check_native
-from igos.metrics.curves import PAPER, CurveProtocol, deletion, insertion
+from igos.methods.base import Method, Native, check_native
+from igos.metrics.curves import PAPER, CurveProtocol
 from igos.models import load, pick_device
 from igos.models.accelerate import accelerate
 from igos.models.classifier import Classifier
-from igos.problem import Link, Problem, evaluating, precision, probability
+from igos.problem import Link, Problem, probability
 
-LOW_PROBABILITY = 0.01  # the paper's failure case
-KEPT_SHARE = 0.2  # ours: a baseline that keeps more of the score still shows the class
 PREDICTIONS = 5  # as in ImageNet's top-5
-CHUNK = {"cpu": 4, "cuda": 64, "mps": 32}  # images in one pass; 4 fit a CPU's caches
 
 Photo = str | Path | Image.Image | np.ndarray[Any, Any] | Tensor
 Target = int | str | Callable[[Any], Tensor] | None
@@ -60,7 +57,7 @@ def explain(
     """
     classifier = _classifier(model, photo, device)
     image = _image(photo, classifier)
-    probabilities = _probabilities(classifier, image)
+    probabilities = classify(classifier, image)[0]
     problem = Problem(
         classifier.module,
         image,
@@ -75,14 +72,12 @@ def explain(
         method = make(method, resolution=resolution, seed=seed, settings=settings)
     if isinstance(method, Native):
         check_native(method, resolution, method.native_resolution(problem))
-    start = time.perf_counter()
-    heatmap, last = _heatmap(method, problem, watch)
-    seconds = time.perf_counter() - start
-    (deleted,) = deletion(problem, heatmap, protocol=protocol)
-    (inserted,) = insertion(problem, heatmap, protocol=protocol)
-    for values in (heatmap, deleted.score, inserted.score):
-        _check_finite(values, classifier)
+    found = answer(method, problem, model=classifier.name, protocol=protocol, watch=watch)
     index = None if callable(problem.target) else int(problem.target)
+    warnings = []
+    if index is not None:
+        kept = float(classify(classifier, problem.baseline)[0, index])
+        warnings = doubts(Prediction.of(probabilities, index), kept, classifier)
     return Explanation(
         photo=str(photo) if isinstance(photo, str | Path) else "photo",
         model=classifier.name,
@@ -100,13 +95,13 @@ def explain(
             "score": "given" if index is None else getattr(link, "__name__", "given"),
             "curves": protocol.name,
         },
-        heatmap=heatmap[0, 0].float().cpu(),
-        deletion=deleted,
-        insertion=inserted,
-        seconds=seconds,
-        iterations=None if last is None else int(last.iterations[0]),
-        converged=None if last is None else bool(last.converged[0]),
-        warnings=[] if index is None else _doubts(index, classifier, probabilities, problem),
+        heatmap=found.heatmap[0, 0].float().cpu(),
+        deletion=found.deletion[0],
+        insertion=found.insertion[0],
+        seconds=found.seconds,
+        iterations=found.iterations(0),
+        converged=found.converged(0),
+        warnings=warnings,
         image=image[0].cpu(),
         baseline=problem.baseline[0].cpu(),
         normalisation=classifier.normalisation,
@@ -179,41 +174,12 @@ def _image(photo: Photo, classifier: Classifier) -> Tensor:
             photo = Image.fromarray(photo)
         elif not isinstance(photo, Image.Image):
             photo = sample_photo() if str(photo) == SAMPLE else read_photo(photo)
-        photo = _tried(classifier, classifier.preprocess, prepare(photo))
+        photo = tried(classifier, classifier.preprocess, prepare(photo))
         if not isinstance(photo, Tensor):
             raise IgosError(f"preprocess of {classifier.name!r}: it must return a tensor")
     image = _one_image(photo)
     parameter = next(classifier.module.parameters(), None)
     return image if parameter is None else image.to(parameter.device)
-
-
-def _tried(classifier: Classifier, function: Callable[[Any], Any], argument: Any) -> Any:
-    """Somebody else's code, whose failure is a user's mistake and no traceback."""
-    try:
-        return function(argument)
-    except IgosError:
-        raise
-    except Exception as error:
-        raise IgosError(f"model {classifier.name!r} failed: {first_line(error)}") from error
-
-
-def _probabilities(classifier: Classifier, image: Tensor) -> Tensor:
-    """Of the classes, (C,); empty where the model is no classifier."""
-    module = classifier.module
-    with evaluating(module), torch.no_grad():
-        output = _tried(classifier, module, image.to(precision(module, image)))
-    if not isinstance(output, Tensor) or output.ndim != 2:
-        return torch.empty(0)
-    _check_finite(output, classifier)
-    return output[0].float().softmax(dim=0).cpu()
-
-
-def _check_finite(values: Tensor, classifier: Classifier) -> None:
-    if not values.isfinite().all():
-        raise IgosError(
-            f"model {classifier.name!r} returned NaN or infinity for this photo; check its "
-            "weights and its preprocessing"
-        )
 
 
 def _target(
@@ -234,40 +200,3 @@ def _target(
             f"class index {index}: {classifier.name} has the classes 0 to {len(probabilities) - 1}"
         )
     return index
-
-
-def _heatmap(
-    method: Method, problem: Problem, watch: Callable[[Step], None] | None
-) -> tuple[Tensor, Step | None]:
-    if not isinstance(method, Iterative):
-        return method(problem), None
-    for step in method.steps(problem):
-        if watch is not None:
-            watch(step)
-    return method.heatmap(step), step
-
-
-def _doubts(
-    target: int, classifier: Classifier, probabilities: Tensor, problem: Problem
-) -> list[str]:
-    """What should make a reader careful with this heatmap."""
-    doubts = []
-    score = float(probabilities[target])
-    kept = float(_probabilities(classifier, problem.baseline)[target])
-    if kept > KEPT_SHARE * score:
-        doubts.append(
-            f"the baseline keeps a probability of {kept:.3f} of {score:.3f}: removing pixels "
-            "cannot hide the class; choose another baseline"
-        )
-    if score < LOW_PROBABILITY:
-        doubts.append(
-            f"the model gives this class a probability of only {score:.4f}: below "
-            f"{LOW_PROBABILITY} heatmaps by optimisation are unreliable"
-        )
-    best = int(probabilities.argmax())
-    if best != target:
-        doubts.append(
-            f"the model predicts {classifier.class_name(best)!r} ({probabilities[best]:.3f}), not "
-            f"the class explained ({score:.3f})"
-        )
-    return doubts

@@ -1,0 +1,140 @@
+"""A method's answer to a problem: heatmaps, the curves that test them, and doubts.
+
+What one photo (`explainer.py`) and a whole study (`study/`) have in common.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from igos.descent import Step
+from igos.errors import IgosError, first_line
+from igos.methods.base import Iterative, Method
+from igos.metrics.curves import PAPER, Curve, CurveProtocol, deletion, insertion
+from igos.models.classifier import Classifier
+from igos.problem import Problem, evaluating, precision
+
+LOW_PROBABILITY = 0.01  # the paper's failure case
+KEPT_SHARE = 0.2  # ours: a baseline that keeps more of the score still shows the class
+CHUNK = {"cpu": 4, "cuda": 64, "mps": 32}  # images in one pass; 4 fit a CPU's caches
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """For each image of a problem a heatmap and both curves."""
+
+    heatmap: Tensor  # (B, 1, h, w)
+    deletion: list[Curve]
+    insertion: list[Curve]
+    seconds: float  # for the heatmaps of the batch; the curves are not counted
+    last: Step | None  # None: the method has no iterations
+
+    def iterations(self, at: int) -> int | None:
+        return None if self.last is None else int(self.last.iterations[at])
+
+    def converged(self, at: int) -> bool | None:
+        return None if self.last is None else bool(self.last.converged[at])
+
+
+def answer(
+    method: Method,
+    problem: Problem,
+    *,
+    model: str,
+    protocol: CurveProtocol = PAPER,
+    watch: Callable[[Step], None] | None = None,
+) -> Answer:
+    """Explain and test; a model that returns NaN or infinity is refused by its name."""
+    start = time.perf_counter()
+    heatmap, last = _heatmap(method, problem, watch)
+    finite = bool(heatmap.isfinite().all())  # waits for the device, so that the seconds are true
+    seconds = time.perf_counter() - start
+    deleted = deletion(problem, heatmap, protocol=protocol)
+    inserted = insertion(problem, heatmap, protocol=protocol)
+    if not (finite and all(curve.score.isfinite().all() for curve in (*deleted, *inserted))):
+        raise _not_finite(model)
+    return Answer(heatmap, deleted, inserted, seconds, last)
+
+
+def _heatmap(
+    method: Method, problem: Problem, watch: Callable[[Step], None] | None
+) -> tuple[Tensor, Step | None]:
+    if not isinstance(method, Iterative):
+        return method(problem), None
+    for step in method.steps(problem):
+        if watch is not None:
+            watch(step)
+    return method.heatmap(step), step
+
+
+def classify(classifier: Classifier, images: Tensor) -> Tensor:
+    """The probabilities of the classes, (B, C); (B, 0) where the model is no classifier."""
+    module = classifier.module
+    with evaluating(module), torch.no_grad():
+        output = tried(classifier, module, images.to(precision(module, images)))
+    if not isinstance(output, Tensor) or output.ndim != 2:
+        return torch.empty(len(images), 0)
+    if not output.isfinite().all():
+        raise _not_finite(classifier.name)
+    return output.float().softmax(dim=1).cpu()
+
+
+def _not_finite(model: str) -> IgosError:
+    return IgosError(
+        f"model {model!r} returned NaN or infinity for this photo; check its weights and its "
+        "preprocessing"
+    )
+
+
+def tried(classifier: Classifier, function: Callable[[Any], Any], argument: Any) -> Any:
+    """Somebody else's code, whose failure is a user's mistake and no traceback."""
+    try:
+        return function(argument)
+    except (IgosError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        raise IgosError(f"model {classifier.name!r} failed: {first_line(error)}") from error
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the model says of a photo, and which class is explained."""
+
+    target: int
+    probability: float  # of the target
+    predicted: int
+    predicted_probability: float
+
+    @classmethod
+    def of(cls, probabilities: Tensor, target: int | None = None) -> "Prediction":
+        """From the probabilities of the classes, (C,); the default target is the predicted one."""
+        predicted = int(probabilities.argmax())
+        chosen = predicted if target is None else target
+        return cls(chosen, float(probabilities[chosen]), predicted, float(probabilities[predicted]))
+
+
+def doubts(prediction: Prediction, kept: float, classifier: Classifier) -> list[str]:
+    """What should make a reader careful; `kept` is the target's probability in the baseline."""
+    found = []
+    score = prediction.probability
+    if kept > KEPT_SHARE * score:
+        found.append(
+            f"the baseline keeps a probability of {kept:.3f} of {score:.3f}: removing pixels "
+            "cannot hide the class; choose another baseline"
+        )
+    if score < LOW_PROBABILITY:
+        found.append(
+            f"the model gives this class a probability of only {score:.4f}: below "
+            f"{LOW_PROBABILITY} heatmaps by optimisation are unreliable"
+        )
+    if prediction.predicted != prediction.target:
+        name = classifier.class_name(prediction.predicted)
+        found.append(
+            f"the model predicts {name!r} ({prediction.predicted_probability:.3f}), not the class "
+            f"explained ({score:.3f})"
+        )
+    return found
