@@ -20,6 +20,7 @@ ORDER = (
     "problem",
     "descent",
     "methods",
+    "captum",
     "metrics",
     "models",
     "answer",
@@ -30,7 +31,7 @@ ORDER = (
     "cli",
 )
 APART = {("methods", "metrics"), ("metrics", "descent"), ("models", "problem")}
-LEAVES = {"plot", "cli"}
+LEAVES = {"captum", "plot", "cli"}
 
 
 def imports(path: Path) -> set[str]:
