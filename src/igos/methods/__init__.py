@@ -8,6 +8,17 @@ from typing import Any, TypeVar, get_args, get_type_hints
 from igos.errors import IgosError, unknown
 from igos.methods.base import Method
 from igos.methods.control import Random
+from igos.methods.excitation import ContrastiveExcitationBP, ExcitationBP
+from igos.methods.gradcam import GradCAM
+from igos.methods.gradients import (
+    Deconvnet,
+    GuidedBackprop,
+    InputXGradient,
+    IntegratedGradients,
+    Occlusion,
+    Saliency,
+    SmoothGrad,
+)
 from igos.methods.igos import IGOS
 from igos.methods.mask import Mask
 from igos.methods.rise import RISE
@@ -20,6 +31,17 @@ METHODS: dict[str, Callable[..., Method]] = {
     "igos-paper": IGOS.paper,
     "mask": Mask,
     "rise": RISE,
+    "gradcam": GradCAM,
+    "integrated-gradients": IntegratedGradients,
+    "saliency": Saliency,
+    "input-x-gradient": InputXGradient,
+    "guided-backprop": GuidedBackprop,
+    "deconvnet": Deconvnet,
+    "occlusion": Occlusion,
+    "smoothgrad": SmoothGrad,
+    "excitation-bp": ExcitationBP,
+    "mwp": ExcitationBP,  # the paper's name for the map that excitation backprop computes
+    "contrastive-excitation-bp": ContrastiveExcitationBP,
     "random": Random,
 }
 
