@@ -1,11 +1,16 @@
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
+from igos import cli
 from igos.problem import Problem
-from small import TinyNet, random, single
+from small import NET_FILE, Run, TinyNet, random, single
 
 
 @pytest.fixture
@@ -37,3 +42,31 @@ def _same_random_state() -> Iterator[None]:
     before = torch.get_rng_state()
     yield
     assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a model and photos, made the current one."""
+    (tmp_path / "net.py").write_text(NET_FILE)
+    pixels = np.full((40, 40, 3), 20, np.uint8)
+    pixels[5:20, 5:20] = (240, 10, 10)
+    Image.fromarray(pixels).save(tmp_path / "red.png")
+    Image.fromarray(pixels[..., ::-1].copy()).save(tmp_path / "blue.jpg")
+    (tmp_path / "text.jpg").write_text("hello")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run the command line in this process: exit code, stdout, stderr."""
+
+    def call(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["igos", *words])
+        with pytest.raises(SystemExit) as caught:
+            cli.main()
+        output = capsys.readouterr()
+        code = caught.value.code
+        return code if isinstance(code, int) else 0, output.out, output.err
+
+    return call

@@ -1,9 +1,51 @@
 """Small models and problems whose answers can be worked out another way."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
 from igos.problem import Problem
+
+Run = Callable[..., tuple[int, str, str]]  # exit code, stdout, stderr of the command line
+
+NET_FILE = """
+import os, time
+import numpy as np, torch
+from torch import nn
+from igos import Classifier, Normalisation
+
+class Net(nn.Module):
+    def __init__(self, gain):
+        super().__init__()
+        self.gain = nn.Parameter(torch.tensor(gain))
+    def forward(self, x):
+        time.sleep(float(os.environ.get("IGOS_TEST_DELAY", 0)))
+        red = self.gain * (x[:, 0] - x[:, 2]).mean(dim=(1, 2))
+        return torch.stack([red, -red, torch.full_like(red, 4.0)], dim=1)
+
+def classifier(gain=60.0):
+    def preprocess(photo):
+        return torch.tensor(np.asarray(photo.resize((32, 32)))).permute(2, 0, 1) / 255
+    return Classifier("net", Net(gain), preprocess, Normalisation(), ("red", "blue", "neither"))
+
+def broken():
+    made = classifier()
+    def fail(module, args):
+        raise RuntimeError("broken")
+    made.module.register_forward_pre_hook(fail)
+    return made
+
+def leaves():
+    raise SystemExit(7)
+
+def loud():
+    print("loud")
+    return classifier()
+
+def nan():
+    return classifier(float("nan"))
+"""
 
 
 class TinyNet(nn.Module):

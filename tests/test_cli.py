@@ -4,84 +4,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 
 import igos
-from igos import cli
 from igos.methods import METHODS
-
-MODEL = """
-import numpy as np, torch
-from torch import nn
-from igos import Classifier, Normalisation
-
-class Net(nn.Module):
-    def __init__(self, gain):
-        super().__init__()
-        self.gain = nn.Parameter(torch.tensor(gain))
-    def forward(self, x):
-        red = self.gain * (x[:, 0] - x[:, 2]).mean(dim=(1, 2))
-        return torch.stack([red, -red, torch.full_like(red, 4.0)], dim=1)
-
-def classifier(gain=60.0):
-    def preprocess(photo):
-        return torch.tensor(np.asarray(photo.resize((32, 32)))).permute(2, 0, 1) / 255
-    return Classifier("net", Net(gain), preprocess, Normalisation(), ("red", "blue", "neither"))
-
-def broken():
-    made = classifier()
-    def fail(module, args):
-        raise RuntimeError("broken")
-    made.module.register_forward_pre_hook(fail)
-    return made
-
-def leaves():
-    raise SystemExit(7)
-
-def loud():
-    print("loud")
-    return classifier()
-
-def nan():
-    return classifier(float("nan"))
-"""
-
-
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a model and photos, made the current one."""
-    (tmp_path / "net.py").write_text(MODEL)
-    pixels = np.full((40, 40, 3), 20, np.uint8)
-    pixels[5:20, 5:20] = (240, 10, 10)
-    Image.fromarray(pixels).save(tmp_path / "red.png")
-    Image.fromarray(pixels[..., ::-1].copy()).save(tmp_path / "blue.jpg")
-    (tmp_path / "text.jpg").write_text("hello")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run the command line in this process: exit code, stdout, stderr."""
-
-    def call(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["igos", *words])
-        with pytest.raises(SystemExit) as caught:
-            cli.main()
-        output = capsys.readouterr()
-        code = caught.value.code
-        return code if isinstance(code, int) else 0, output.out, output.err
-
-    return call
-
+from small import Run
 
 FAST = ("--set", "max_iterations=2", "--set", "path_steps=2", "--baseline", "grey", "-r", "8")
 NET = ("--model", "net.py:classifier", "--device", "cpu")

@@ -127,3 +127,18 @@ def test_finer_than_the_image_is_refused(one: Problem) -> None:
     for method in (Mask(resolution=12), Random(resolution=12)):
         with pytest.raises(IgosError, match="resolution 12×12: the image is 12×10"):
             method(one)
+
+
+def test_measured_settings() -> None:
+    """What docs/deviations.md justifies; a change here needs new measurements there."""
+    assert Mask(resolution=28).settings == {
+        "resolution": [28, 28],
+        "lambda1": 0.3,
+        "lambda2": 2.0,
+        "learning_rate": 0.1,
+        "max_iterations": 500,
+        "average": True,
+    }
+    paper = Mask.paper(resolution=28).settings
+    assert (paper["lambda1"], paper["lambda2"], paper["average"]) == (0.01, 0.2, False)
+    assert RISE().settings == {"masks": 4000, "keep": 0.25, "cells": 7, "seed": 0}

@@ -1,6 +1,11 @@
 """Photos from files, as the model's preprocessing wants them: 8-bit RGB, upright."""
 
+import csv
+import hashlib
+import io
+import os
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -9,22 +14,35 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from igos.errors import IgosError
 
 MAX_PIXELS = 90_000_000  # about Pillow's own limit against decompression bombs
+MAX_BYTES = 500_000_000  # of a file; more is no photo
 MIN_SIDE = 16  # px; below that there is nothing to explain
 
 SAMPLE = "sample"
 
 
-def read_photo(path: str | Path) -> Image.Image:
-    """The photo in a file, as `prepare` makes it."""
+def read_content(path: str | Path) -> bytes:
+    """The bytes of a photo's file."""
     name = repr(str(path))
     try:
-        if not Path(path).exists():
-            raise IgosError(f"photo {name}: no such file")
-        if not Path(path).is_file():
-            raise IgosError(f"photo {name}: not a file")
+        if Path(path).stat().st_size > MAX_BYTES:
+            raise IgosError(f"photo {name}: over {MAX_BYTES // 10**6} MB; make it smaller")
+        return Path(path).read_bytes()
+    except FileNotFoundError as error:
+        raise IgosError(f"photo {name}: no such file") from error
+    except IsADirectoryError as error:
+        raise IgosError(f"photo {name}: not a file") from error
+    except (OSError, ValueError) as error:
+        raise IgosError(f"photo {name}: not readable ({error})") from error
+
+
+def read_photo(path: str | Path, content: bytes | None = None) -> Image.Image:
+    """The photo in a file, as `prepare` makes it; `content`, where the file was read already."""
+    name = repr(str(path))
+    try:
+        content = read_content(path) if content is None else content
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about odd metadata, and size, checked below
-            with Image.open(path) as image:
+            with Image.open(io.BytesIO(content)) as image:
                 if image.width * image.height > MAX_PIXELS:
                     raise Image.DecompressionBombError
                 return prepare(image, name)
@@ -33,8 +51,6 @@ def read_photo(path: str | Path) -> Image.Image:
         raise IgosError(f"photo {name}: over {megapixels} megapixels; make it smaller") from error
     except UnidentifiedImageError as error:
         raise IgosError(f"photo {name}: not an image that Pillow can read") from error
-    except PermissionError as error:
-        raise IgosError(f"photo {name}: not readable ({error.strerror})") from error
     except (OSError, ValueError, SyntaxError, EOFError) as error:  # Pillow's, for broken files
         raise IgosError(f"photo {name}: broken or truncated ({error})") from error
 
@@ -65,3 +81,68 @@ def sample_photo() -> Image.Image:
     import skimage.data
 
     return Image.fromarray(skimage.data.coffee())
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A photo of a collection."""
+
+    name: str  # its path within the collection: the same wherever the collection lies
+    path: Path
+    label: str | None = None  # a class index or name
+
+
+def list_photos(source: Path) -> list[Listed]:
+    """The photos of a folder, of class folders in it, of a CSV (file, class_index), or one file.
+
+    They come in an order that only their names decide and that has nothing to do with classes, so
+    that the first n are a fair sample, contained in the first n + 1.
+    """
+    if source.is_dir():
+        photos = _in_folder(source)
+    elif source.suffix.lower() == ".csv":
+        photos = _in_table(source)
+    elif source.is_file():
+        photos = [Listed(source.name, source)]
+    else:
+        raise IgosError(f"photos {str(source)!r}: no such file or folder")
+    if not photos:
+        raise IgosError(f"photos {str(source)!r}: there are none; give a folder with image files")
+    return sorted(photos, key=lambda photo: hashlib.sha256(os.fsencode(photo.name)).digest())
+
+
+def _in_folder(folder: Path) -> list[Listed]:
+    suffixes = set(Image.registered_extensions())
+    photos = []
+    for place, _, files in os.walk(folder):
+        for file in files:
+            path = Path(place, file)
+            within = path.relative_to(folder)
+            if path.suffix.lower() in suffixes:
+                label = within.parts[0] if len(within.parts) > 1 else None
+                photos.append(Listed(within.as_posix(), path, label))
+    return photos
+
+
+def _in_table(table: Path) -> list[Listed]:
+    try:
+        with table.open(newline="", encoding="utf-8-sig") as lines:
+            reader = csv.DictReader(lines)
+            columns = reader.fieldnames or []
+            if "file" not in columns:
+                raise IgosError(
+                    f"photos {str(table)!r}: no column 'file' among {', '.join(columns) or 'none'};"
+                    " give a CSV with the columns file and class_index"
+                )
+            rows = list(reader)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise IgosError(f"photos {str(table)!r}: not readable as CSV ({error})") from error
+    photos: dict[str, Listed] = {}
+    for row in rows:
+        name, label = row["file"], row.get("class_index") or None
+        if (
+            name
+            and photos.setdefault(name, Listed(name, table.parent / name, label)).label != label
+        ):
+            raise IgosError(f"photos {str(table)!r}: {name!r} has two labels; give it one")
+    return list(photos.values())

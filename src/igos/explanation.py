@@ -4,7 +4,7 @@ import io
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,9 +106,7 @@ class Explanation:
         return panel(self, ratio=ratio)
 
     def png(self, *, ratio: float = 0.2) -> bytes:
-        buffer = io.BytesIO()
-        self.plot(ratio=ratio).savefig(buffer, format="png", dpi=120)
-        return buffer.getvalue()
+        return _png(self.plot(ratio=ratio))
 
     def _repr_png_(self) -> bytes:
         return self.png()
@@ -122,13 +120,38 @@ class Explanation:
             ".npy": array.getvalue(),
             ".json": self.json(indent=2).encode(errors="replace"),  # a name that is no text
         }
-        paths = [Path(folder) / (self.stem + suffix) for suffix in contents]
-        with _writing(folder):
-            for path, content in zip(paths, contents.values(), strict=True):
-                partial = path.with_name(path.name + ".partial")
-                partial.write_bytes(content)
-                os.replace(partial, path)  # never half a file under its final name
-        return paths
+        return _write(folder, self.stem, contents)
+
+
+def save_comparison(
+    explanations: Sequence[Explanation], folder: str | Path, *, ratio: float = 0.2
+) -> list[Path]:
+    """Write one picture of a photo's explanations by several methods, and their records."""
+    from igos.plot import comparison
+
+    records = [explanation.record() for explanation in explanations]
+    contents = {
+        ".png": _png(comparison(explanations, ratio=ratio)),
+        ".json": json.dumps(records, indent=2, ensure_ascii=False).encode(errors="replace"),
+    }
+    return _write(folder, f"{Path(explanations[0].photo).stem}.compare", contents)
+
+
+def _png(figure: "Figure") -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=120)
+    return buffer.getvalue()
+
+
+def _write(folder: str | Path, stem: str, contents: dict[str, bytes]) -> list[Path]:
+    """Files STEM.SUFFIX; never half a file under its final name."""
+    paths = [Path(folder) / (stem + suffix) for suffix in contents]
+    with _writing(folder):
+        for path, content in zip(paths, contents.values(), strict=True):
+            partial = path.with_name(path.name + ".partial")
+            partial.write_bytes(content)
+            os.replace(partial, path)
+    return paths
 
 
 def prepare_folder(folder: str | Path) -> None:

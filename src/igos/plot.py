@@ -1,5 +1,6 @@
 """Pictures; the only import of matplotlib. Nothing here touches pyplot's global state."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -18,9 +19,28 @@ HEAT = "inferno"  # perceptually uniform, readable in grey and by colour-blind p
 
 def panel(explanation: Explanation, *, ratio: float = 0.2) -> Figure:
     """The paper's Fig. 1 and 3: photo, heatmap, deletion and insertion image, both curves."""
-    notes = [f"Warning: {text}" for text in explanation.warnings]
-    figure = Figure(figsize=(16, 3.5 + 0.25 * len(notes)), layout="constrained")
-    axes = figure.subplots(1, 5, width_ratios=(1, 1, 1, 1, 1.3))
+    return _rows([explanation], ratio, explanation.warnings)
+
+
+def comparison(explanations: Sequence[Explanation], *, ratio: float = 0.2) -> Figure:
+    """The paper's Fig. 3 to 5: a panel a method, one below the other."""
+    doubts = dict.fromkeys(text for one in explanations for text in one.warnings)
+    return _rows(explanations, ratio, list(doubts))
+
+
+def _rows(explanations: Sequence[Explanation], ratio: float, warnings: Sequence[str]) -> Figure:
+    notes = [f"Warning: {text}" for text in warnings]
+    height = 3.5 * len(explanations) + 0.25 * len(notes)
+    figure = Figure(figsize=(16, height), layout="constrained")
+    grid = figure.subplots(len(explanations), 5, width_ratios=(1, 1, 1, 1, 1.3), squeeze=False)
+    for axes, explanation in zip(grid, explanations, strict=True):
+        _row(axes, explanation, ratio)
+    if notes:
+        figure.suptitle("\n".join(notes), fontsize=9, color=DELETION, parse_math=False)
+    return figure
+
+
+def _row(axes: Sequence[Axes], explanation: Explanation, ratio: float) -> None:
     image = explanation.normalisation.pixels(explanation.image).clamp(0, 1)
     size = "{}×{}".format(*explanation.resolution)
     _show(axes[0], image, _headline(explanation))
@@ -31,9 +51,6 @@ def panel(explanation: Explanation, *, ratio: float = 0.2) -> Figure:
     ):
         _show(axis, picture, f"{ratio:.0%} {what}: {score_at(curve, ratio):.3f}")
     _draw_curves(axes[4], explanation, ratio)
-    if notes:
-        figure.suptitle("\n".join(notes), fontsize=9, color=DELETION, parse_math=False)
-    return figure
 
 
 def overlay(image: Tensor, heatmap: Tensor) -> Tensor:

@@ -1,116 +1,70 @@
-"""The command line: thin, no logic. Heavy modules are imported by the command that needs them."""
+"""`igos explain` and `igos compare`: photos explained, one by one."""
 
-import io
-import json
-import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from igos.errors import IgosError, unknown
+from igos.cli.options import (
+    BAD_INPUT,
+    Baseline,
+    Curves,
+    Device,
+    Methods,
+    MethodSettings,
+    Model,
+    Ratio,
+    Score,
+    Seed,
+    Target,
+    Weights,
+    named,
+    read_methods,
+    read_resolution,
+    read_setting,
+)
+from igos.errors import IgosError
 
 if TYPE_CHECKING:
     from igos.descent import Step
     from igos.explanation import Explanation
 
-T = TypeVar("T")
-
-BAD_INPUT = 2  # the exit code, also when only some of several photos were bad
-
-app = typer.Typer(
-    help="Why did the image network say that? Heatmaps, and the curves that test them.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+Resolution = Annotated[
+    str | None,
+    typer.Option(
+        "--resolution",
+        "-r",
+        help="28, or 28x14 (rows x columns) [default: 28, or the method's own].",
+    ),
+]
+Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for the results.")]
 
 
-def main() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a name that the terminal cannot show
-    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # before huggingface_hub is imported
-    try:
-        app()
-    except IgosError as error:
-        _report(error)
-        sys.exit(BAD_INPUT)
-
-
-def _report(error: IgosError) -> None:
-    print(f"igos: {error}", file=sys.stderr)
-
-
-def _version(wanted: bool) -> None:
-    if wanted:
-        import igos
-
-        print(f"igos {igos.__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def options(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
-    ] = False,
-) -> None:
-    pass
-
-
-@app.command()
 def explain(
     photos: Annotated[
         list[str] | None,
         typer.Argument(metavar="[PHOTO]...", help="Photos to explain; without any, the sample."),
     ] = None,
-    model: Annotated[
-        str, typer.Option("--model", "-m", help="Which network; see: igos models.")
-    ] = "efficientnet_lite0",
-    weights: Annotated[
-        Path | None, typer.Option(help="State dict or safetensors file for the model.")
-    ] = None,
-    target: Annotated[
-        str | None,
-        typer.Option("--target", "-t", help="Class index or name [default: the predicted class]."),
-    ] = None,
+    model: Model = "efficientnet_lite0",
+    weights: Weights = None,
+    target: Target = None,
     method: Annotated[str, typer.Option(help="Which method; see: igos methods.")] = "igos",
-    resolution: Annotated[
-        str | None,
-        typer.Option(
-            "--resolution",
-            "-r",
-            help="28, or 28x14 (rows x columns) [default: 28, or the method's own].",
-        ),
-    ] = None,
+    resolution: Resolution = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Change a setting of the method."),
     ] = None,
-    baseline: Annotated[
-        str, typer.Option(help="What hides a pixel: blur, grey, black, noise, or an image file.")
-    ] = "blur",
-    score: Annotated[
-        str, typer.Option(help="What is explained: the class's probability or its logit.")
-    ] = "probability",
-    curves: Annotated[
-        str, typer.Option(help="How deletion and insertion are measured: paper or rise.")
-    ] = "paper",
-    ratio: Annotated[
-        float,
-        typer.Option(min=0, max=1, help="Pixels changed in the deletion and insertion image."),
-    ] = 0.2,
-    seed: Annotated[int, typer.Option(help="Of all random draws.")] = 0,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")] = "auto",
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the results.")] = Path(
-        "igos-out"
-    ),
+    baseline: Baseline = "blur",
+    score: Score = "probability",
+    curves: Curves = "paper",
+    ratio: Ratio = 0.2,
+    seed: Seed = 0,
+    device: Device = "auto",
+    out: Out = Path("igos-out"),
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the records to stdout, one a line, nothing else.")
     ] = False,
@@ -124,10 +78,10 @@ def explain(
 
     chosen = photos or [SAMPLE]
     prepare_folder(out)
-    link = _named("score", LINKS, score)
-    protocol = _named("curves", PROTOCOLS, curves)
-    settled: dict[str, str | float] = dict(_pair(text) for text in settings or [])
-    shape = _resolution(resolution)
+    link = named("score", LINKS, score)
+    protocol = named("curves", PROTOCOLS, curves)
+    settled: dict[str, str | float] = dict(read_setting(text) for text in settings or [])
+    shape = None if resolution is None else read_resolution(resolution)
     iterations = make(method, resolution=shape, seed=seed, settings=settled).settings.get(
         "max_iterations"
     )
@@ -166,7 +120,7 @@ def explain(
                 )
             paths = explanation.save(out, ratio=ratio)
         except IgosError as error:
-            _report(error)
+            print(f"igos: {error}", file=sys.stderr)
             failed += 1
             continue
         _print(explanation, paths[0], as_json)
@@ -174,28 +128,75 @@ def explain(
         raise typer.Exit(BAD_INPUT)
 
 
-@app.command()
-def models(
-    query: Annotated[
-        str, typer.Argument(help="timm:WORD or torchvision:WORD lists the names with WORD.")
-    ] = "",
+def compare(
+    photo: Annotated[str, typer.Argument(help="The photo; without one, the sample.")] = "sample",
+    methods: Methods = "igos,igos-paper,mask,gradcam,integrated-gradients,random",
+    settings: MethodSettings = None,
+    resolution: Resolution = None,
+    model: Model = "efficientnet_lite0",
+    weights: Weights = None,
+    target: Target = None,
+    baseline: Baseline = "blur",
+    score: Score = "probability",
+    curves: Curves = "paper",
+    ratio: Ratio = 0.2,
+    seed: Seed = 0,
+    device: Device = "auto",
+    out: Out = Path("igos-out"),
 ) -> None:
-    """List the networks that can be explained."""
-    from igos.models import describe
+    """Explain one photo by several methods: one picture, side by side with their curves.
 
-    for name, what in describe(query):
-        print(f"{name:28s} {what}".rstrip())
+    Methods with a resolution of their own keep it, whatever --resolution says.
+    """
+    from igos.explanation import prepare_folder
+    from igos.methods import make
+    from igos.methods.base import Native, UnsuitedError
+    from igos.metrics.curves import PROTOCOLS
+    from igos.problem import LINKS
 
+    chosen = read_methods(methods, settings)
+    prepare_folder(out)
+    link = named("score", LINKS, score)
+    protocol = named("curves", PROTOCOLS, curves)
+    shape = None if resolution is None else read_resolution(resolution)
+    made = {n: make(n, resolution=shape, seed=seed, settings=own) for n, own in chosen.items()}
+    from igos.explainer import explain as explain_photo
+    from igos.explanation import save_comparison
+    from igos.models import load
 
-@app.command()
-def methods() -> None:
-    """List the explanation methods and their settings."""
-    from igos.methods import METHODS
-
-    for name, factory in METHODS.items():
-        print(f"{name:12s} {(factory.__doc__ or '').splitlines()[0]}")
-        shown = json.dumps(factory().settings).strip("{}").replace('"', "")
-        print(f"{'':12s} at 28×28: {shown}")
+    with redirect_stdout(sys.stderr):
+        classifier = load(model, weights=weights, device=device)
+    explanations = []
+    for name, method in made.items():
+        iterations = method.settings.get("max_iterations")
+        try:
+            with redirect_stdout(sys.stderr), _progress(name, iterations) as watch:
+                explanation = explain_photo(
+                    photo,
+                    model=classifier,
+                    target=target,
+                    method=name,
+                    resolution=None if isinstance(method, Native) else shape,
+                    settings=chosen[name],
+                    baseline=baseline,
+                    link=link,
+                    protocol=protocol,
+                    seed=seed,
+                    watch=watch,
+                )
+        except UnsuitedError as error:
+            print(f"igos: {name}: {error}", file=sys.stderr)
+            continue
+        explanations.append(explanation)
+        h, w = explanation.resolution
+        print(
+            f"{name:26s} {h}×{w}  deletion {explanation.deletion.auc:.3f}  "
+            f"insertion {explanation.insertion.auc:.3f}  {explanation.seconds:.1f} s",
+            flush=True,
+        )
+    if not explanations:
+        raise IgosError(f"methods {methods!r}: none of them can explain {model}")
+    print(f"  -> {save_comparison(explanations, out, ratio=ratio)[0]}")
 
 
 @contextmanager
@@ -240,33 +241,3 @@ def _print(explanation: "Explanation", picture: Path, as_json: bool) -> None:
         f"  -> {picture}",
         flush=True,
     )
-
-
-def _resolution(text: str | None) -> int | tuple[int, int] | None:
-    if text is None:
-        return None
-    sides = text.lower().replace("×", "x").split("x")
-    try:
-        numbers = [int(side) for side in sides]
-    except ValueError:
-        numbers = []
-    if len(numbers) not in (1, 2):
-        raise IgosError(f"resolution {text!r}: give a number such as 28, or two such as 28x14")
-    return numbers[0] if len(numbers) == 1 else (numbers[0], numbers[1])
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise IgosError(f"setting {text!r}: give NAME=VALUE")
-    return name, value
-
-
-def _named(kind: str, table: Mapping[str, T], name: str) -> T:
-    if name not in table:
-        raise unknown(kind, name, table, remedy=f"give {' or '.join(table)}")
-    return table[name]
-
-
-if __name__ == "__main__":
-    main()

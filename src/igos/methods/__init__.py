@@ -30,6 +30,7 @@ METHODS: dict[str, Callable[..., Method]] = {
     "igos": IGOS,
     "igos-paper": IGOS.paper,
     "mask": Mask,
+    "mask-paper": Mask.paper,
     "rise": RISE,
     "gradcam": GradCAM,
     "integrated-gradients": IntegratedGradients,

@@ -1,0 +1,3 @@
+from igos.cli import main
+
+main()

@@ -1,0 +1,211 @@
+"""`igos evaluate` and `igos table`: many photos, methods and resolutions, and what came of it."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import nullcontext, redirect_stdout
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from igos.cli.options import (
+    Baseline,
+    Curves,
+    Device,
+    Methods,
+    MethodSettings,
+    Model,
+    Score,
+    Seed,
+    Weights,
+    named,
+    read_methods,
+    read_resolution,
+)
+from igos.errors import IgosError
+
+if TYPE_CHECKING:
+    from igos.methods.base import Method
+    from igos.study.plan import Maker, Study
+    from igos.study.run import Progress
+
+STOPPED = 130  # the exit code after Ctrl-C, as shells have it
+FAILURES_SHOWN = 20
+
+
+def evaluate(
+    photos: Annotated[
+        Path,
+        typer.Argument(help="A folder, a folder of class folders, or a CSV: file,class_index."),
+    ],
+    model: Model = "efficientnet_lite0",
+    weights: Weights = None,
+    methods: Methods = "igos",
+    settings: MethodSettings = None,
+    resolutions: Annotated[
+        str, typer.Option(help="Of the heatmaps, separated by commas: 224,28 or 28x14.")
+    ] = "28",
+    target: Annotated[
+        str, typer.Option(help="The class explained: the predicted one, or the photo's label.")
+    ] = "predicted",
+    limit: Annotated[
+        int | None,
+        typer.Option(min=1, help="Take this many photos: a random sample, always the same."),
+    ] = None,
+    min_probability: Annotated[
+        float, typer.Option(min=0, max=1, help="Leave out photos whose target has less.")
+    ] = 0.0,
+    baseline: Baseline = "blur",
+    score: Score = "probability",
+    curves: Curves = "paper",
+    seed: Seed = 0,
+    batch: Annotated[
+        str, typer.Option(help="Photos at once: a number, or auto for the device's default.")
+    ] = "auto",
+    heatmaps: Annotated[bool, typer.Option(help="Keep the heatmaps in the store.")] = True,
+    device: Device = "auto",
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="The store, an SQLite file; made, or gone on with.")
+    ] = Path("igos.sqlite"),
+) -> None:
+    """Explain and score every photo by every method; interrupted, the same command goes on."""
+    from igos.data import list_photos
+    from igos.metrics.curves import PROTOCOLS
+    from igos.problem import LINKS
+
+    chosen = read_methods(methods, settings)
+    named("score", LINKS, score)
+    named("curves", PROTOCOLS, curves)
+    shapes = [_pair(read_resolution(text)) for text in resolutions.split(",")]
+    makers: dict[str, Maker] = {
+        name: partial(_make, name, seed=seed, settings=own) for name, own in chosen.items()
+    }
+    for maker in makers.values():
+        maker(None)  # a wrong setting is said before anything is loaded
+    listed = list_photos(photos)
+    from igos.models import load
+    from igos.study.plan import Question, environment, file_digest, plan
+    from igos.study.run import evaluate as run
+    from igos.study.store import Store
+
+    with Store(out) as store:
+        with redirect_stdout(sys.stderr):
+            classifier = load(model, weights=weights, device=device)
+        question = Question(
+            model=model,
+            weights=None if weights is None else file_digest(weights),
+            target=target,
+            baseline=baseline,
+            score=score,
+            curves=curves,
+        )
+        study = plan(
+            store,
+            classifier,
+            question,
+            makers,
+            shapes,
+            min_probability=min_probability,
+            batch=_batch(batch),
+            keep_heatmaps=heatmaps,
+        )
+        arguments = {"photos": str(photos), "limit": limit, "min_probability": min_probability}
+        store.begin(
+            started=datetime.now(UTC).isoformat(timespec="seconds"),
+            arguments={**arguments, "methods": chosen, "resolutions": resolutions},
+            environment=environment(study.device),
+        )
+        for name, reason in study.unsuited:
+            print(f"igos: {name}: left out: {reason}", file=sys.stderr)
+        if not study.configurations:
+            raise IgosError(f"methods {methods!r}: none of them can make these heatmaps of {model}")
+        try:
+            with redirect_stdout(sys.stderr):
+                _watch(study, run(study, listed, limit=limit))
+        except KeyboardInterrupt:
+            print(f"igos: stopped; the same command goes on with {out}", file=sys.stderr)
+            raise typer.Exit(STOPPED) from None
+        failures = store.failures()
+    for failure in failures[:FAILURES_SHOWN]:
+        print(f"igos: {failure}", file=sys.stderr)
+    if len(failures) > FAILURES_SHOWN:
+        print(f"igos: … {len(failures)} failures in all, see {out}", file=sys.stderr)
+    table(out)
+
+
+def table(
+    store: Annotated[Path, typer.Argument(help="What igos evaluate has written.")],
+    form: Annotated[str, typer.Option("--format", help="text, md, csv, json or latex.")] = "text",
+    against: Annotated[
+        str, typer.Option(help="The method that the others are tested against, photo by photo.")
+    ] = "igos",
+) -> None:
+    """Print a study: methods × resolutions, confidence intervals, paired tests."""
+    from igos.study.formats import FORMATS
+    from igos.study.table import summarise
+
+    write = named("format", FORMATS, form)
+    print(write(summarise(store, against=against)))
+
+
+def _make(
+    name: str, resolution: tuple[int, int] | None, *, seed: int, settings: dict[str, str | float]
+) -> "Method":
+    from igos.methods import make
+
+    return make(name, resolution=resolution, seed=seed, settings=settings)
+
+
+def _pair(resolution: int | tuple[int, int]) -> tuple[int, int]:
+    from igos.image import check_resolution
+
+    return check_resolution(resolution)
+
+
+def _batch(text: str) -> int | None:
+    if text == "auto":
+        return None
+    if not text.isdecimal() or int(text) < 1:
+        raise IgosError(f"batch {text!r}: give auto, or a whole number from 1 up")
+    return int(text)
+
+
+def _watch(study: "Study", progress: Iterator["Progress"]) -> None:
+    """Follow the run on stderr: photos a second, time left, and every method's means so far."""
+    from rich import progress as columns
+    from rich.console import Console, Group
+    from rich.live import Live
+    from rich.table import Table
+
+    console = Console(stderr=True)
+    bar = columns.Progress(
+        columns.BarColumn(),
+        columns.MofNCompleteColumn(),
+        columns.TextColumn("photos, {task.fields[rate]:.2f} a second,"),
+        columns.TimeRemainingColumn(),
+        columns.TextColumn("left"),
+        console=console,
+    )
+    task = bar.add_task("", total=None, rate=0.0)
+
+    def picture() -> Group:
+        means = Table("", "photos", "deletion", "insertion", box=None)
+        for configuration in study.configurations:
+            count, deletion, insertion = study.store.mean(configuration.number)
+            figures = (f"{deletion:.3f}", f"{insertion:.3f}") if count else ("", "")
+            means.add_row(configuration.title, str(count), *figures)
+        return Group(bar, means)
+
+    live = Live(console=console, get_renderable=picture, refresh_per_second=2, transient=True)
+    start = time.monotonic()
+    with live if console.is_terminal else nullcontext():
+        for step in progress:
+            if step.unsuited:
+                print(
+                    f"igos: {step.configuration.title}: left out: {step.unsuited}", file=sys.stderr
+                )
+            rate = step.photos / (time.monotonic() - start)
+            bar.update(task, completed=step.photos, total=step.total, rate=rate)

@@ -1,0 +1,152 @@
+"""What a study asks, of which configurations: all that stays the same from photo to photo."""
+
+import hashlib
+import platform
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from PIL import Image
+
+import igos
+from igos.errors import IgosError
+from igos.explainer import find_baseline
+from igos.image import Baseline
+from igos.methods.base import Method, Native, UnsuitedError, check_fits
+from igos.models.classifier import Classifier
+from igos.problem import Problem
+from igos.study.store import Store
+
+BATCH = {"cpu": 1, "cuda": 32, "mps": 8}  # photos that share a pass, by default
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of every photo: with the configuration, the identity of a result."""
+
+    model: str
+    weights: str | None = None  # digest of the file that replaces the pretrained ones
+    target: str = "predicted"  # or "label"
+    baseline: str = "blur"
+    score: str = "probability"
+    curves: str = "paper"
+
+
+@dataclass(frozen=True, eq=False)
+class Configuration:
+    """A method with its settings at one resolution, and its number in the store."""
+
+    number: int
+    name: str
+    method: Method
+    resolution: tuple[int, int]
+
+    @property
+    def title(self) -> str:
+        h, w = self.resolution
+        return f"{self.name} {h}×{w}"
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """Everything that stays the same from photo to photo."""
+
+    store: Store
+    classifier: Classifier
+    question: Question
+    number: int  # of the question, in the store
+    configurations: tuple[Configuration, ...]
+    unsuited: tuple[tuple[str, str], ...]  # methods left out, and why
+    baseline: Baseline
+    size: torch.Size  # (3, H, W) of every image
+    min_probability: float
+    batch: int
+    keep_heatmaps: bool
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.classifier.module.parameters()).device
+
+
+Maker = Callable[[tuple[int, int] | None], Method]  # from a resolution; None: the default one
+
+
+def plan(
+    store: Store,
+    classifier: Classifier,
+    question: Question,
+    methods: dict[str, Maker],
+    resolutions: Sequence[tuple[int, int]],
+    *,
+    min_probability: float = 0.0,
+    batch: int | None = None,
+    keep_heatmaps: bool = True,
+) -> Study:
+    """Number the question and, for every method, the resolutions that it can produce."""
+    if question.target not in ("predicted", "label"):
+        raise IgosError(f"target {question.target!r}: give predicted or label")
+    if not 0 <= min_probability <= 1:
+        raise IgosError(f"minimum probability {min_probability}: give one from 0 to 1")
+    if batch is not None and batch < 1:
+        raise IgosError(f"batch {batch}: give a whole number from 1 up")
+    number = store.question(vars(question))
+    device = next(classifier.module.parameters()).device
+    example = classifier.preprocess(Image.new("RGB", (300, 300), "grey")).to(device)
+    problem = Problem(classifier.module, example[None], example[None], 0)
+    found, unsuited = [], []
+    for name, make in methods.items():
+        try:
+            for method, resolution in _producible(make, problem, resolutions):
+                own = store.configuration(number, name, resolution, method.settings)
+                found.append(Configuration(own, name, method, resolution))
+        except UnsuitedError as error:
+            unsuited.append((name, str(error)))
+    return Study(
+        store=store,
+        classifier=classifier,
+        question=question,
+        number=number,
+        configurations=tuple(found),
+        unsuited=tuple(unsuited),
+        baseline=find_baseline(question.baseline, classifier),
+        size=example.shape,
+        min_probability=min_probability,
+        batch=batch or BATCH.get(device.type, BATCH["mps"]),
+        keep_heatmaps=keep_heatmaps,
+    )
+
+
+def _producible(
+    make: Maker, problem: Problem, resolutions: Sequence[tuple[int, int]]
+) -> list[tuple[Method, tuple[int, int]]]:
+    method = make(None)
+    if not isinstance(method, Native):
+        for resolution in resolutions:
+            check_fits(resolution, problem.size)
+        return [(make(resolution), resolution) for resolution in resolutions]
+    own = method.native_resolution(problem)
+    if own not in resolutions:
+        raise UnsuitedError(
+            f"makes heatmaps of {own[0]}×{own[1]} for this model, which is not among the "
+            "resolutions asked for"
+        )
+    return [(method, own)]
+
+
+def file_digest(path: Path) -> str:
+    """The identity of a file: where it lies does not matter."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def environment(device: torch.device) -> dict[str, str]:
+    """What the seconds and the last digits of a result depend on."""
+    return {
+        "igos": igos.__version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "system": platform.platform(),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+        "threads": str(torch.get_num_threads()),
+    }

@@ -1,0 +1,118 @@
+"""The tables of a store (`docs/store.md`), and opening a file that has them."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from igos.errors import IgosError
+
+SCHEMA = 1
+APPLICATION = 0x49474F53  # "IGOS", in SQLite's header: this file is ours
+TABLES = """
+CREATE TABLE runs (
+    id INTEGER PRIMARY KEY,
+    started TEXT NOT NULL,
+    arguments TEXT NOT NULL,
+    environment TEXT NOT NULL
+);
+CREATE TABLE questions (
+    id INTEGER PRIMARY KEY,
+    identity TEXT NOT NULL UNIQUE
+);
+CREATE TABLE photos (
+    id INTEGER PRIMARY KEY,
+    name TEXT NOT NULL,
+    sha256 TEXT NOT NULL,
+    UNIQUE (name, sha256)
+);
+CREATE TABLE predictions (
+    photo INTEGER NOT NULL REFERENCES photos (id),
+    question INTEGER NOT NULL REFERENCES questions (id),
+    target INTEGER NOT NULL,
+    probability REAL NOT NULL,
+    predicted INTEGER NOT NULL,
+    predicted_probability REAL NOT NULL,
+    PRIMARY KEY (photo, question)
+);
+CREATE TABLE configurations (
+    id INTEGER PRIMARY KEY,
+    question INTEGER NOT NULL REFERENCES questions (id),
+    method TEXT NOT NULL,
+    height INTEGER NOT NULL,
+    width INTEGER NOT NULL,
+    settings TEXT NOT NULL,
+    UNIQUE (question, method, height, width, settings)
+);
+CREATE TABLE results (
+    configuration INTEGER NOT NULL REFERENCES configurations (id),
+    photo INTEGER NOT NULL REFERENCES photos (id),
+    deletion REAL NOT NULL,
+    insertion REAL NOT NULL,
+    fraction TEXT NOT NULL,
+    deletion_curve TEXT NOT NULL,
+    insertion_curve TEXT NOT NULL,
+    seconds REAL NOT NULL,
+    iterations INTEGER,
+    converged INTEGER,
+    warnings TEXT NOT NULL,
+    heatmap BLOB,
+    PRIMARY KEY (configuration, photo)
+);
+CREATE TABLE failures (
+    name TEXT NOT NULL,
+    sha256 TEXT NOT NULL,
+    configuration INTEGER NOT NULL,
+    reason TEXT NOT NULL,
+    PRIMARY KEY (name, sha256, configuration)
+);
+"""
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[sqlite3.Connection]:
+    """A store open for reading, also while another process writes it."""
+    if not path.is_file():
+        raise IgosError(f"store {str(path)!r}: no such file; igos evaluate makes one")
+    connection = connect(path, read_only=True)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
+    address = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
+    try:
+        db = sqlite3.connect(address, uri=True, check_same_thread=False, timeout=30)
+        version = db.execute("PRAGMA user_version").fetchone()[0]
+        owner = db.execute("PRAGMA application_id").fetchone()[0]
+        empty = db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0
+    except sqlite3.OperationalError as error:
+        raise not_writable(path, error) from error
+    except sqlite3.DatabaseError as error:
+        raise IgosError(f"store {str(path)!r}: not a store of igos ({error})") from error
+    if not read_only:
+        db.execute("PRAGMA synchronous = NORMAL")  # in WAL mode a killed process loses nothing
+    if empty and not read_only:
+        _create(db)
+    elif owner != APPLICATION:
+        raise IgosError(f"store {str(path)!r}: not a store of igos; give another file")
+    elif version != SCHEMA:
+        raise IgosError(
+            f"store {str(path)!r}: written by another version of igos (schema {version}, this one "
+            f"knows {SCHEMA}); use that version, or give another file"
+        )
+    return db
+
+
+def _create(db: sqlite3.Connection) -> None:
+    db.execute("PRAGMA journal_mode = WAL")
+    db.executescript(
+        f"BEGIN; {TABLES} PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {SCHEMA}; "
+        "COMMIT;"
+    )
+
+
+def not_writable(path: Path, error: sqlite3.Error) -> IgosError:
+    return IgosError(f"store {str(path)!r}: {error}; give another --out, or make room")

@@ -1,0 +1,249 @@
+"""One SQLite file for a study: what was asked, of which photos, and every answer.
+
+Whatever was committed survives the process, killed or not. The tables are in `docs/store.md`.
+"""
+
+import json
+import sqlite3
+import threading
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from igos.answer import Prediction
+from igos.errors import IgosError
+from igos.study.schema import connect, not_writable
+
+NO_CONFIGURATION = 0  # a failure of the photo itself, whatever the method
+
+
+@dataclass(frozen=True)
+class Result:
+    """A row of `results`, without its keys."""
+
+    deletion: float
+    insertion: float
+    fraction: list[float]
+    deletion_curve: list[float]
+    insertion_curve: list[float]
+    seconds: float
+    iterations: int | None
+    converged: bool | None
+    warnings: list[str]
+    heatmap: np.ndarray[Any, Any] | None
+
+    def row(self) -> tuple[Any, ...]:
+        lists = (self.fraction, self.deletion_curve, self.insertion_curve)
+        return (
+            self.deletion,
+            self.insertion,
+            *(json.dumps(values) for values in lists),
+            self.seconds,
+            self.iterations,
+            self.converged,
+            json.dumps(self.warnings, ensure_ascii=False),
+            None if self.heatmap is None else pack(self.heatmap),
+        )
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why there is no result."""
+
+    reason: str
+
+
+def pack(heatmap: np.ndarray[Any, Any]) -> bytes:
+    """A native heatmap as `results.heatmap` holds it: float32, row by row, deflated."""
+    return zlib.compress(np.ascontiguousarray(heatmap, dtype="<f4").tobytes())
+
+
+def unpack(blob: bytes, resolution: tuple[int, int]) -> np.ndarray[Any, Any]:
+    return np.frombuffer(zlib.decompress(blob), dtype="<f4").reshape(resolution)
+
+
+def identity(values: dict[str, Any]) -> str:
+    """The one text for these settings."""
+    return json.dumps(values, sort_keys=True, ensure_ascii=False, allow_nan=False)
+
+
+class Store:
+    """The file, open for writing by this process alone; its methods may be called by any thread."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._mutex = threading.Lock()
+        try:
+            # Held until the process ends, however it ends; the file itself stays readable.
+            self._lock = sqlite3.connect(f"{path}.lock", timeout=0, isolation_level=None)
+            self._lock.execute("BEGIN EXCLUSIVE")
+        except sqlite3.OperationalError as error:
+            if "locked" in str(error):
+                raise IgosError(
+                    f"store {str(path)!r}: another process is writing it; wait for it, or give "
+                    "another --out"
+                ) from error
+            raise not_writable(path, error) from error
+        self._db = connect(path, read_only=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._db.close()
+        self._lock.close()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._mutex:
+            try:
+                with self._db:
+                    yield self._db
+            except sqlite3.OperationalError as error:  # a full disk, say
+                raise not_writable(self.path, error) from error
+
+    def begin(
+        self, *, started: str, arguments: dict[str, Any], environment: dict[str, Any]
+    ) -> None:
+        """Write down that a run begins."""
+        with self._transaction() as db:
+            db.execute(
+                "INSERT INTO runs (started, arguments, environment) VALUES (?, ?, ?)",
+                (started, identity(arguments), identity(environment)),
+            )
+
+    def question(self, values: dict[str, Any]) -> int:
+        """The number of what is asked of every photo."""
+        with self._transaction() as db:
+            return _number(db, "questions", {"identity": identity(values)})
+
+    def configuration(
+        self, question: int, method: str, resolution: tuple[int, int], settings: dict[str, Any]
+    ) -> int:
+        """The number of a method with its settings at a resolution."""
+        values = {
+            "question": question,
+            "method": method,
+            "height": resolution[0],
+            "width": resolution[1],
+            "settings": identity(settings),
+        }
+        with self._transaction() as db:
+            return _number(db, "configurations", values)
+
+    def find_photo(self, name: str, sha256: str) -> int | None:
+        with self._transaction() as db:
+            row = db.execute(
+                "SELECT id FROM photos WHERE name = ? AND sha256 = ?", (name, sha256)
+            ).fetchone()
+        return None if row is None else int(row[0])
+
+    def photo(self, name: str, sha256: str) -> int:
+        """The number of a readable photo."""
+        with self._transaction() as db:
+            db.execute(
+                "DELETE FROM failures WHERE (name, sha256, configuration) = (?, ?, ?)",
+                (name, sha256, NO_CONFIGURATION),
+            )
+            return _number(db, "photos", {"name": name, "sha256": sha256})
+
+    def prediction(self, photo: int, question: int) -> Prediction | None:
+        with self._transaction() as db:
+            row = db.execute(
+                "SELECT target, probability, predicted, predicted_probability FROM predictions "
+                "WHERE photo = ? AND question = ?",
+                (photo, question),
+            ).fetchone()
+        return None if row is None else Prediction(*row)
+
+    def add_predictions(self, question: int, predictions: dict[int, Prediction]) -> None:
+        """All of them or none."""
+        rows = [
+            (photo, question, p.target, p.probability, p.predicted, p.predicted_probability)
+            for photo, p in predictions.items()
+        ]
+        with self._transaction() as db:
+            db.executemany("INSERT INTO predictions VALUES (?, ?, ?, ?, ?, ?)", rows)
+
+    def done(self, photo: int, configurations: Iterable[int]) -> set[int]:
+        """Those of the configurations that have a result for the photo."""
+        with self._transaction() as db:
+            return {
+                one
+                for one in configurations
+                if db.execute(
+                    "SELECT 1 FROM results WHERE configuration = ? AND photo = ?", (one, photo)
+                ).fetchone()
+            }
+
+    def add_answers(self, configuration: int, answers: dict[int, Result | Failure]) -> None:
+        """What a configuration made of some photos: all of it or nothing."""
+        rows = {  # packed before the transaction, which others wait for
+            photo: (configuration, photo, *answer.row())
+            for photo, answer in answers.items()
+            if isinstance(answer, Result)
+        }
+        with self._transaction() as db:
+            for photo, answer in answers.items():
+                name, sha256 = db.execute(
+                    "SELECT name, sha256 FROM photos WHERE id = ?", (photo,)
+                ).fetchone()
+                if isinstance(answer, Failure):
+                    _fail(db, name, sha256, configuration, answer.reason)
+                    continue
+                marks = ", ".join("?" * len(rows[photo]))
+                db.execute(f"INSERT INTO results VALUES ({marks})", rows[photo])
+                db.execute(
+                    "DELETE FROM failures WHERE (name, sha256, configuration) = (?, ?, ?)",
+                    (name, sha256, configuration),
+                )
+
+    def add_failure(self, name: str, sha256: str, reason: str) -> None:
+        """A photo that cannot be used at all."""
+        with self._transaction() as db:
+            _fail(db, name, sha256, NO_CONFIGURATION, reason)
+
+    def failures(self) -> list[str]:
+        """What has no result, and why, a line each."""
+        with self._transaction() as db:
+            rows = db.execute(
+                "SELECT f.reason, f.name, c.method, c.height, c.width FROM failures f "
+                "LEFT JOIN configurations c ON c.id = f.configuration "
+                "ORDER BY f.name, f.configuration"
+            ).fetchall()
+        return [
+            reason if method is None else f"{method} {height}×{width} of {name!r}: {reason}"
+            for reason, name, method, height, width in rows
+        ]
+
+    def mean(self, configuration: int) -> tuple[int, float, float]:
+        """How many results there are, and their mean deletion and insertion."""
+        with self._transaction() as db:
+            row = db.execute(
+                "SELECT count(*), total(deletion), total(insertion) FROM results "
+                "WHERE configuration = ?",
+                (configuration,),
+            ).fetchone()
+        count = int(row[0])
+        return count, row[1] / max(count, 1), row[2] / max(count, 1)
+
+
+def _number(db: sqlite3.Connection, table: str, values: dict[str, Any]) -> int:
+    """The id of the row with these values, which is made where there is none."""
+    columns = ", ".join(values)
+    marks = ", ".join("?" * len(values))
+    wanted: Sequence[Any] = list(values.values())
+    db.execute(f"INSERT OR IGNORE INTO {table} ({columns}) VALUES ({marks})", wanted)
+    row = db.execute(f"SELECT id FROM {table} WHERE ({columns}) = ({marks})", wanted).fetchone()
+    return int(row[0])
+
+
+def _fail(db: sqlite3.Connection, name: str, sha256: str, configuration: int, reason: str) -> None:
+    db.execute(
+        "INSERT OR REPLACE INTO failures VALUES (?, ?, ?, ?)", (name, sha256, configuration, reason)
+    )

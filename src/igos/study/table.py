@@ -1,0 +1,191 @@
+"""The tables of a study: mean deletion and insertion, how sure they are, and who is better."""
+
+import json
+import sqlite3
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from igos.study.schema import reading
+
+CONFIDENCE = 0.95
+RESAMPLES = 10_000  # of the bootstrap
+AT_ONCE = 10_000_000  # numbers that the bootstrap holds in memory
+
+Values = np.ndarray[Any, np.dtype[np.float64]]
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method with its settings at one resolution, over photos."""
+
+    question: dict[str, Any]  # model, target, baseline, …
+    method: str
+    resolution: tuple[int, int]
+    settings: dict[str, Any]
+    photos: int
+    deletion: float
+    deletion_ci: Interval | None  # None for a single photo
+    insertion: float
+    insertion_ci: Interval | None
+    seconds: float  # a heatmap
+    against: str | None = None  # the method compared with, photo by photo
+    common_photos: int = 0
+    deletion_p: float | None = None
+    insertion_p: float | None = None
+
+    def record(self) -> dict[str, Any]:
+        """As JSON has it; a square resolution is one number."""
+        h, w = self.resolution
+        return {**asdict(self), "resolution": h if h == w else [h, w]}
+
+
+@dataclass(frozen=True, eq=False)
+class _Results:
+    photos: list[int]
+    deletion: Values
+    insertion: Values
+    seconds: Values
+
+    def at(self, photos: Sequence[int]) -> "_Results":
+        place = {photo: at for at, photo in enumerate(self.photos)}
+        chosen = [place[photo] for photo in photos]
+        return _Results(
+            list(photos), self.deletion[chosen], self.insertion[chosen], self.seconds[chosen]
+        )
+
+
+def summarise(path: Path, *, against: str | None = "igos") -> list[Row]:
+    """A row for each configuration that has results.
+
+    `against` names the method that every other is tested against at the same resolution, by the
+    paired Wilcoxon signed-rank test (two-sided) over the photos that both have. Of several settings
+    of that method the one that came first into the store counts.
+    """
+    with reading(path) as db:
+        configurations = db.execute(
+            "SELECT c.id, q.identity, c.height, c.width, c.method, c.settings "
+            "FROM configurations c JOIN questions q ON q.id = c.question ORDER BY c.id"
+        ).fetchall()
+        results = {number: _results(db, number) for number, *_ in configurations}
+    references: dict[tuple[str, int, int], _Results] = {}
+    for number, *place, method, _ in configurations:
+        if method == against and results[number].photos:
+            references.setdefault(tuple(place), results[number])
+    rows = []
+    for number, *place, method, settings in configurations:
+        found = results[number]
+        if not found.photos:
+            continue
+        identity, height, width = place
+        row = _row(found, json.loads(identity), method, (height, width), json.loads(settings))
+        reference = references.get(tuple(place))
+        if reference is not None and reference is not found:
+            row = _tested(row, found, reference, str(against))
+        rows.append(row)
+    return rows
+
+
+def _row(
+    found: _Results,
+    question: dict[str, Any],
+    method: str,
+    resolution: tuple[int, int],
+    settings: dict[str, Any],
+) -> Row:
+    return Row(
+        question=question,
+        method=method,
+        resolution=resolution,
+        settings=settings,
+        photos=len(found.photos),
+        deletion=float(found.deletion.mean()),
+        deletion_ci=confidence_interval(found.deletion),
+        insertion=float(found.insertion.mean()),
+        insertion_ci=confidence_interval(found.insertion),
+        seconds=float(found.seconds.mean()),
+    )
+
+
+def _results(db: sqlite3.Connection, configuration: int) -> _Results:
+    columns = list(
+        zip(
+            *db.execute(
+                "SELECT photo, deletion, insertion, seconds FROM results WHERE configuration = ? "
+                "ORDER BY photo",
+                (configuration,),
+            ),
+            strict=True,
+        )
+    )
+    if not columns:
+        columns = [(), (), (), ()]
+    return _Results(list(columns[0]), *(np.array(values, float) for values in columns[1:]))
+
+
+def _tested(row: Row, found: _Results, reference: _Results, against: str) -> Row:
+    common = sorted(set(found.photos) & set(reference.photos))
+    ours, theirs = found.at(common), reference.at(common)
+    return replace(
+        row,
+        against=against,
+        common_photos=len(common),
+        deletion_p=paired_p(ours.deletion - theirs.deletion),
+        insertion_p=paired_p(ours.insertion - theirs.insertion),
+    )
+
+
+def confidence_interval(values: Values) -> Interval | None:
+    """Of the mean, at 95 %, by the percentile bootstrap with a fixed seed."""
+    if len(values) < 2:
+        return None
+    interval = stats.bootstrap(
+        (values,),
+        np.mean,
+        n_resamples=RESAMPLES,
+        batch=max(1, AT_ONCE // len(values)),
+        confidence_level=CONFIDENCE,
+        method="percentile",
+        rng=np.random.default_rng(0),
+    ).confidence_interval
+    return float(interval.low), float(interval.high)
+
+
+def paired_p(differences: Values) -> float | None:
+    """Of the Wilcoxon signed-rank test that they lie around 0; 1 where all are 0."""
+    if len(differences) == 0:
+        return None
+    if not differences.any():
+        return 1.0
+    return float(stats.wilcoxon(differences).pvalue)
+
+
+def labels(rows: Sequence[Row]) -> list[str]:
+    """Each row's method, and those settings that tell it from others of the same name.
+
+    A setting that changes with the resolution alone, such as a default λ, tells nothing.
+    """
+    alike: dict[tuple[str, str, tuple[int, int]], list[Row]] = defaultdict(list)
+    for row in rows:
+        alike[_question(row), row.method, row.resolution].append(row)
+    differing: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for (question, method, _), group in alike.items():
+        for key in {key for row in group for key in row.settings}:
+            if len({json.dumps(row.settings.get(key)) for row in group}) > 1:
+                differing[question, method].add(key)
+    return [_label(row.method, row.settings, differing[_question(row), row.method]) for row in rows]
+
+
+def _label(method: str, settings: Mapping[str, Any], keys: set[str]) -> str:
+    told = ", ".join(f"{key}={settings.get(key)}" for key in sorted(keys))
+    return f"{method} ({told})" if told else method
+
+
+def _question(row: Row) -> str:
+    return json.dumps(row.question, sort_keys=True)

@@ -1,0 +1,197 @@
+"""`igos evaluate`, `igos table` and `igos compare`, as a person or another program uses them."""
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from igos.study.store import Store
+from small import Run
+
+NET = ("--model", "net.py:classifier", "--device", "cpu")
+FAST = ("--set", "igos.max_iterations=2", "--set", "igos.path_steps=2", "--baseline", "grey")
+
+
+@pytest.fixture
+def photos(place: Path) -> Path:
+    """Eleven photos with a red patch somewhere, and one that is none."""
+    folder = place / "photos"
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    for number in range(11):
+        pixels = rng.integers(0, 60, (40, 40, 3), dtype=np.uint8)
+        y, x = rng.integers(0, 25, 2)
+        pixels[y : y + 15, x : x + 15, 0] = 250
+        Image.fromarray(pixels).save(folder / f"{number}.png")
+    (folder / "bad.png").write_text("no photo")
+    return folder
+
+
+@pytest.mark.usefixtures("photos")
+def test_evaluate_then_table(run: Run) -> None:
+    words = ("evaluate", "photos", *NET, *FAST, "--methods", "igos,random,rise")
+    code, out, err = run(
+        *words,
+        "--set",
+        "rise.masks=20",
+        "--resolutions",
+        "8,4",
+        "--out",
+        "run.sqlite",
+        "--limit",
+        "5",
+    )
+    assert code == 0
+    assert "rise: left out: makes heatmaps of 32×32" in err
+    assert out.startswith(
+        "Deletion (small is good) and insertion (large is good), net.py:classifier"
+    )
+    code, out, err = run("table", "run.sqlite", "--format", "json")
+    assert (code, err) == (0, "")
+    rows = json.loads(out)
+    assert [(row["method"], row["resolution"], row["photos"]) for row in rows] == [
+        ("igos", 8, 5),
+        ("igos", 4, 5),
+        ("random", 8, 5),
+        ("random", 4, 5),
+    ]
+    assert rows[0]["insertion"] > rows[2]["insertion"]
+    code, _, err = run(*words, "--resolutions", "8,4", "--out", "run.sqlite")
+    assert "bad.png': not an image that Pillow can read" in err
+    assert [row["photos"] for row in json.loads(run("table", "run.sqlite", "--format", "json")[1])][
+        :2
+    ] == [11, 11]
+
+
+@pytest.mark.usefixtures("photos")
+def test_heatmaps_can_be_left_out(run: Run) -> None:
+    words = ("evaluate", "photos", *NET, "--methods", "random", "--limit", "2")
+    run(*words, "--no-heatmaps", "--out", "without.sqlite")
+    run(*words, "--out", "with.sqlite")
+    for name, expected in (("without", [(None,)]), ("with", [("blob",)])):
+        with sqlite3.connect(f"{name}.sqlite") as db:
+            kinds = db.execute(
+                "SELECT DISTINCT nullif(typeof(heatmap), 'null') FROM results"
+            ).fetchall()
+        db.close()
+        assert kinds == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("evaluate", "nowhere"), "photos 'nowhere': no such file or folder"),
+        (("evaluate", "photos", "--methods", "igoss"), "did you mean 'igos'"),
+        (("evaluate", "photos", "--methods", ","), "give at least one"),
+        (("evaluate", "photos", "--set", "lambda1=1"), "give METHOD.NAME=VALUE"),
+        (("evaluate", "photos", "--set", "mask.lambda1=1"), "with a method of --methods"),
+        (("evaluate", "photos", "--set", "igos.lambda9=1"), "unknown setting 'lambda9'"),
+        (("evaluate", "photos", "--resolutions", "8,big"), "resolution 'big'"),
+        (("evaluate", "photos", "--batch", "many"), "batch 'many'"),
+        (("evaluate", "photos", "--target", "cat"), "target 'cat': give predicted or label"),
+        (("evaluate", "photos", "--curves", "papers"), "did you mean 'paper'"),
+        (("evaluate", "photos", "--baseline", "x"), "unknown baseline 'x'"),
+        (("evaluate", "photos", "--out", "nowhere/run.sqlite"), "unable to open"),
+        (("evaluate", "photos", "--methods", "rise"), "none of them can make"),
+        (("table", "nowhere.sqlite"), "no such file"),
+        (("table", "net.py"), "not a store of igos"),
+        (("compare", "red.png", "--methods", "maskk"), "did you mean 'mask'"),
+        (("compare", "nowhere.png", "--methods", "random"), "no such file"),
+    ],
+)
+@pytest.mark.usefixtures("photos")
+def test_mistakes_are_named_without_a_traceback(
+    run: Run, words: tuple[str, ...], message: str
+) -> None:
+    model = () if words[0] == "table" else NET
+    code, _, err = run(*words, *model)
+    assert code == 2
+    assert message in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.usefixtures("photos")
+def test_a_bad_format_is_named(run: Run) -> None:
+    with Store(Path("run.sqlite")):
+        code, _, err = run("table", "run.sqlite", "--format", "html")
+        assert (code, "format 'html'" in err) == (2, True)
+        code, _, err = run("evaluate", "photos", *NET, "--out", "run.sqlite")
+        assert (code, "another process is writing it" in err) == (2, True)
+
+
+@pytest.mark.usefixtures("photos")
+def test_compare_makes_one_picture(run: Run) -> None:
+    code, out, err = run(
+        "compare", "red.png", *NET, *FAST, "--methods", "igos,random,rise", "--resolution", "8",
+        "--set", "rise.masks=30", "--out", "there",
+    )  # fmt: skip
+    assert (code, err) == (0, "")
+    assert [line.split()[:2] for line in out.splitlines()[:3]] == [
+        ["igos", "8×8"],
+        ["random", "8×8"],
+        ["rise", "32×32"],
+    ]
+    records = json.loads(Path("there/red.compare.json").read_text())
+    assert [record["method"] for record in records] == ["igos", "random", "rise"]
+    with Image.open("there/red.compare.png") as picture:
+        assert picture.height / picture.width == pytest.approx(3 * 3.5 / 16, rel=0.01)
+
+
+def contents(path: Path) -> dict[str, list[Any]]:
+    """Everything that a run decides; the seconds and the runs themselves are not."""
+    with sqlite3.connect(path) as db:
+        found = {
+            table: db.execute(f"SELECT * FROM {table} ORDER BY 1, 2").fetchall()
+            for table in ("questions", "photos", "predictions", "configurations", "failures")
+        }
+        columns = [name for _, name, *_ in db.execute("PRAGMA table_info(results)")]
+        kept = ", ".join(name for name in columns if name != "seconds")
+        found["results"] = db.execute(f"SELECT {kept} FROM results ORDER BY 1, 2").fetchall()
+    db.close()
+    return found
+
+
+@pytest.mark.usefixtures("photos")
+def test_killed_at_any_moment_it_goes_on_and_ends_the_same(run: Run) -> None:
+    words = ["evaluate", "photos", *NET, *FAST, "--methods", "igos,random", "--resolutions", "8,4"]
+    words += ["--batch", "2", "--out"]
+    assert run(*words, "whole.sqlite")[0] == 0
+    whole = contents(Path("whole.sqlite"))
+    assert len(whole["results"]) == 44
+    moments = np.random.default_rng(1).integers(1, 40, 3)
+    for moment in sorted(moments.tolist()):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "igos.cli", *words, "killed.sqlite"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "IGOS_TEST_DELAY": "0.01"},
+        )
+        while process.poll() is None and count("killed.sqlite") < moment:
+            time.sleep(0.005)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL, "it was done before it was killed"
+    assert 0 < count("killed.sqlite") < 44
+    assert run(*words, "killed.sqlite")[0] == 0
+    assert contents(Path("killed.sqlite")) == whole
+
+
+def count(path: str) -> int:
+    """Results committed so far, as another process sees them."""
+    if not Path(path).exists():
+        return 0
+    db = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    try:
+        return int(db.execute("SELECT count(*) FROM results").fetchone()[0])
+    except sqlite3.OperationalError:  # no tables yet
+        return 0
+    finally:
+        db.close()
