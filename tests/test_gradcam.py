@@ -39,7 +39,7 @@ def test_gradcam_by_hand(score: str, layer: str | None) -> None:
     for at in range(3):
         for channel in range(8):
             expected[at, 0] += slope[at, channel].mean() * maps[at, channel].detach()
-    method = GradCAM(layer=layer, score=score)
+    method = GradCAM(layer=layer, link=score)
     assert method.native_resolution(problem) == (4, 3)
     torch.testing.assert_close(method(problem), expected.clamp(min=0))
     assert (expected < 0).any()
@@ -146,8 +146,8 @@ def test_a_layer_that_cannot_be_is_refused() -> None:
     ):
         with pytest.raises(IgosError, match=message):
             GradCAM(layer=layer)(problem)
-    with pytest.raises(IgosError, match="unknown score 'odds'"):
-        GradCAM(score="odds")
+    with pytest.raises(IgosError, match="unknown link 'odds'"):
+        GradCAM(link="odds")
 
 
 def test_functional_rectifiers_are_no_hindrance(problem: Problem) -> None:

@@ -57,7 +57,7 @@ def gradient(problem: Problem, images: Tensor, *, score: str = "logit") -> Tenso
 def test_saliency_is_the_largest_magnitude_of_the_gradient(score: str) -> None:
     problem = layer_problem()
     expected = gradient(problem, problem.image, score=score).abs().max(dim=1, keepdim=True).values
-    torch.testing.assert_close(Saliency(score=score)(problem), expected)
+    torch.testing.assert_close(Saliency(link=score)(problem), expected)
 
 
 def test_input_x_gradient() -> None:
@@ -87,7 +87,7 @@ def test_integrated_gradients_are_the_mean_gradient_on_the_line() -> None:
 @pytest.mark.parametrize("score", ["logit", "probability"])
 def test_integrated_gradients_are_complete(score: str) -> None:
     problem = layer_problem(nn.Softplus())
-    sums = IntegratedGradients(score=score).attributions(problem).sum(dim=(1, 2, 3))
+    sums = IntegratedGradients(link=score).attributions(problem).sum(dim=(1, 2, 3))
     with torch.no_grad():
         outputs = [problem.model(images) for images in (problem.image, problem.baseline)]
     if score == "probability":
@@ -321,7 +321,7 @@ def test_a_target_function_is_what_is_explained(method: PixelMethod) -> None:
     function = replace(problem, target=lambda logits: logits[:, 1])
     expected = method(replace(problem, target=1))
     torch.testing.assert_close(method(function), expected)
-    torch.testing.assert_close(replace(method, score="probability")(function), expected)
+    torch.testing.assert_close(replace(method, link="probability")(function), expected)
 
 
 def test_a_model_without_gradient_is_refused() -> None:
@@ -348,7 +348,7 @@ def test_batch_norms_and_float32(problem: Problem) -> None:
 @pytest.mark.parametrize(
     ("method", "settings", "message"),
     [
-        (Saliency, {"score": "logits"}, "unknown score 'logits': did you mean 'logit'"),
+        (Saliency, {"link": "logits"}, "unknown link 'logits': did you mean 'logit'"),
         (IntegratedGradients, {"path_steps": 0}, "path_steps 0: give a whole number"),
         (SmoothGrad, {"samples": 2.5}, "samples 2.5: give a whole number"),
         (SmoothGrad, {"noise": -1}, "noise -1: give a number from 0 up"),

@@ -29,15 +29,15 @@ def library(module: str, method: object) -> Any:
         ) from error
 
 
-def check_score(score: str) -> None:
+def check_link(link: str) -> None:
     """What is explained of a class: a name of `LINKS`."""
-    if score not in LINKS:
-        raise unknown("score", str(score), LINKS, remedy=f"give {' or '.join(LINKS)}")
+    if link not in LINKS:
+        raise unknown("link", str(link), LINKS, remedy=f"give {' or '.join(LINKS)}")
 
 
-def scored(problem: Problem, score: str) -> Problem:
-    """The problem with that score; a target that is a function stays what is explained."""
-    return replace(problem, link=LINKS[score])
+def scored(problem: Problem, link: str) -> Problem:
+    """The problem with that link; a target that is a function stays what is explained."""
+    return replace(problem, link=LINKS[link])
 
 
 class Scores(nn.Module):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from igos.methods.adapter import Scores, check_score, copied, library, pieces, scored
+from igos.methods.adapter import Scores, check_link, copied, library, pieces, scored
 from igos.methods.base import Plain
 from igos.methods.layers import Call, calls, last_map, named
 from igos.problem import Problem
@@ -21,10 +21,10 @@ class GradCAM(Plain):
     """GradCAM at the model's last map, or at the layer of that name."""
 
     layer: str | None = None  # None: found by `last_map`
-    score: str = "logit"  # or "probability"; not used where the target is a function
+    link: str = "logit"  # or "probability"; not used where the target is a function
 
     def __post_init__(self) -> None:
-        check_score(self.score)
+        check_link(self.link)
 
     def native_resolution(self, problem: Problem) -> tuple[int, int]:
         """The layer's."""
@@ -35,7 +35,7 @@ class GradCAM(Plain):
     def __call__(self, problem: Problem) -> Tensor:
         """The heatmap, (B, 1, h, w)."""
         attr = library("captum.attr", self)
-        own = copied(scored(problem, self.score), self)
+        own = copied(scored(problem, self.link), self)
         captum = attr.LayerGradCam(Scores(own), self._layer(own).module)
         parts = [
             captum.attribute(images, additional_forward_args=rows, relu_attributions=True).detach()

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from igos.errors import IgosError
-from igos.methods.adapter import Scores, check_score, copied, library, pieces, scored
+from igos.methods.adapter import Scores, check_link, copied, library, pieces, scored
 from igos.methods.base import Plain
 from igos.methods.rectifiers import check_rectifiers, replace_rectifiers
 from igos.problem import Problem, evaluating
@@ -37,10 +37,10 @@ def total(attributions: Tensor) -> Tensor:
 class PixelMethod(Plain):
     """A method that attributes something to every value of the image."""
 
-    score: str = "logit"  # or "probability"; not used where the target is a function
+    link: str = "logit"  # or "probability"; not used where the target is a function
 
     def __post_init__(self) -> None:
-        check_score(self.score)
+        check_link(self.link)
 
     def native_resolution(self, problem: Problem) -> tuple[int, int]:
         return problem.size
@@ -58,7 +58,7 @@ class PixelMethod(Plain):
         return total(self.attributions(problem))
 
     def _scores(self, problem: Problem) -> Scores:
-        return Scores(scored(problem, self.score))
+        return Scores(scored(problem, self.link))
 
     def _attribute(self, attr: Any, scores: Scores, images: Tensor, rows: Tensor) -> Tensor:
         raise NotImplementedError
@@ -152,7 +152,7 @@ class _Guided(PixelMethod):
     """A method that changes the gradient of rectifiers, in a copy of the model."""
 
     def _scores(self, problem: Problem) -> Scores:
-        scores = Scores(copied(scored(problem, self.score), self))
+        scores = Scores(copied(scored(problem, self.link), self))
         check_rectifiers(scores, replace_rectifiers(scores), self)
         return scores
 
