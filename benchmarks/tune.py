@@ -1,22 +1,66 @@
-"""The measurements behind the defaults of `IGOS`: every combination of some settings.
+"""The measurements behind the defaults: a method over photos, with some settings varied.
 
-    python benchmarks/tune.py PHOTOS --resolution 28 --vary lambda1=0.03,0.1,0.3 --vary noise=0,0.03
+    python benchmarks/tune.py PHOTOS/labels.csv --resolution 28 --vary lambda1=0.1,0.3
+    python benchmarks/tune.py PHOTOS/labels.csv --method mask --vary average=true,false
 
-Runs on photos whose class index is divisible by 4, so that benchmarks/quality.py can report on
-photos that nothing was tuned on.
+Runs on the photos whose class index is divisible by 4 and whose label the model gives at least 0.3,
+so that `igos evaluate` can report on others, which nothing was tuned on.
 """
 
+import argparse
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 import igos.descent
-from igos.methods import adjust
-from igos.methods.igos import IGOS
+from igos.answer import CHUNK, Answer, answer
+from igos.data import list_photos, read_photo
+from igos.image import blur
+from igos.methods import make
 from igos.models import load
-from quality import arguments, eligible, measure, problems, spread
+from igos.models.classifier import Classifier
+from igos.problem import Problem
+
+MIN_PROBABILITY = 0.3
+
+
+def problems(table: Path, classifier: Classifier, *, limit: int, batch: int) -> list[Problem]:
+    """The first `limit` suitable photos, in `igos evaluate`'s order, a batch in each problem."""
+    device = next(classifier.module.parameters()).device
+    suitable: list[tuple[Tensor, int]] = []
+    for photo in list_photos(table):
+        label = int(photo.label or 1)
+        if label % 4 == 0 and len(suitable) < limit:
+            image = classifier.preprocess(read_photo(photo.path)).to(device)
+            with torch.no_grad():
+                probability = classifier.module(image[None]).softmax(dim=1)[0, label]
+            if probability >= MIN_PROBABILITY:
+                suitable.append((image, label))
+    return [
+        Problem(
+            classifier.module,
+            image := torch.stack([image for image, _ in some]),
+            blur(image),
+            torch.tensor([label for _, label in some]),
+            std=classifier.normalisation.std,
+            chunk=CHUNK.get(image.device.type, CHUNK["mps"]),
+        )
+        for some in (suitable[at : at + batch] for at in range(0, len(suitable), batch))
+    ]
+
+
+def figures(answers: Iterable[Answer]) -> str:
+    """Mean deletion / insertion, their difference, and the seconds for a heatmap."""
+    found = list(answers)
+    deletion, insertion = (
+        torch.tensor([curve.auc for one in found for curve in getattr(one, metric)]).mean().item()
+        for metric in ("deletion", "insertion")
+    )
+    seconds = sum(one.seconds for one in found) / sum(len(one.heatmap) for one in found)
+    return f"{deletion:.3f} / {insertion:.3f} ({insertion - deletion:.3f})  {seconds:.3f} s"
 
 
 def with_inner_factor(f: Callable[[Tensor], Tensor], mask: Tensor, *, path_steps: int) -> Tensor:
@@ -33,23 +77,32 @@ def with_inner_factor(f: Callable[[Tensor], Tensor], mask: Tensor, *, path_steps
 
 
 def main() -> None:
-    parser = arguments(__doc__.splitlines()[0], limit=250)
-    parser.add_argument("--resolution", type=int, default=28)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("photos", type=Path, help="CSV with the columns file and class_index")
+    parser.add_argument("--model", default="efficientnet_lite0")
+    parser.add_argument("--weights", type=Path)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--limit", type=int, default=1000)
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--method", default="igos")
+    parser.add_argument("--resolution", type=int)
     parser.add_argument("--vary", action="append", default=[], metavar="SETTING=VALUE,VALUE,…")
     parser.add_argument("--inner-factor", action="store_true", help="Eq. 4 with its factor s/S")
     args = parser.parse_args()
     if args.inner_factor:
         igos.descent.path_gradient = with_inner_factor
     classifier = load(args.model, weights=args.weights, device=args.device)
-    photos = spread(eligible(args.photos, classifier, remainder=0), args.limit)
-    over = problems(photos, classifier, batch=args.batch)
+    over = problems(args.photos, classifier, limit=args.limit, batch=args.batch)
+    certainty = torch.cat([problem.score(problem.image[:, None]) for problem in over])
+    print(f"{args.model}, {len(certainty)} photos, mean probability {certainty.mean():.3f}")
     names = [text.partition("=")[0] for text in args.vary]
     values = [text.partition("=")[2].split(",") for text in args.vary]
     for combination in itertools.product(*values):
         settings = dict(zip(names, combination, strict=True))
-        quality = measure(adjust(IGOS(resolution=args.resolution), settings), over)
+        method = make(args.method, resolution=args.resolution, settings=settings)
         shown = " ".join(f"{name}={value}" for name, value in settings.items())
-        print(f"{args.resolution:4d}  {shown:32s}  {quality.row()}", flush=True)
+        row = figures(answer(method, problem, model=args.model) for problem in over)
+        print(f"{args.method} {shown:32s}  {row}", flush=True)
 
 
 if __name__ == "__main__":
