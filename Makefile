@@ -16,7 +16,7 @@ test: .venv/ready-dev
 	$(PYTHON) -m venv .venv
 
 .venv/ready: pyproject.toml | .venv/bin/python
-	$(BIN)/python -m pip install --quiet --editable .
+	$(BIN)/python -m pip install --quiet --editable '.[compare]'
 	touch $@
 
 .venv/ready-dev: pyproject.toml | .venv/bin/python
