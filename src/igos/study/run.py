@@ -24,7 +24,7 @@ from igos.study.store import Failure, Result
 
 @dataclass(frozen=True)
 class Progress:
-    """So far `photos` of `total` are dealt with by this configuration."""
+    """A batch is done with this configuration, and `photos` of `total` with all of them."""
 
     configuration: Configuration
     photos: int
@@ -43,20 +43,21 @@ def evaluate(
     with ThreadPoolExecutor(1) as writer:
         writing: Future[None] | None = None
         for batch in batches(islice(eligible(study, photos), limit), study.batch):
-            done = batch[-1].at + 1 if limit is None else done + len(batch)
+            before, done = done, batch[-1].at + 1 if limit is None else done + len(batch)
             for configuration in study.configurations:
+                dealt_with = done if configuration is study.configurations[-1] else before
                 if configuration.number in given_up:
                     continue
                 try:
                     answers = _answers(study, configuration, batch, at_once)
                 except UnsuitedError as error:
                     given_up.add(configuration.number)
-                    yield Progress(configuration, done, total, str(error))
+                    yield Progress(configuration, dealt_with, total, str(error))
                     continue
                 if writing is not None:
                     writing.result()  # at most one batch waits; raises what the writer raised
                 writing = writer.submit(study.store.add_answers, configuration.number, answers)
-                yield Progress(configuration, done, total)
+                yield Progress(configuration, dealt_with, total)
         if writing is not None:
             writing.result()
 

@@ -81,6 +81,7 @@ class Store:
         try:
             # Held until the process ends, however it ends; the file itself stays readable.
             self._lock = sqlite3.connect(f"{path}.lock", timeout=0, isolation_level=None)
+            self._lock.execute("PRAGMA journal_mode = MEMORY")  # no second file beside it
             self._lock.execute("BEGIN EXCLUSIVE")
         except sqlite3.OperationalError as error:
             if "locked" in str(error):
