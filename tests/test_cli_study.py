@@ -73,6 +73,50 @@ def test_evaluate_then_table(run: Run) -> None:
 
 
 @pytest.mark.usefixtures("photos")
+def test_the_same_twice_is_once(run: Run) -> None:
+    words = ("evaluate", "photos", *NET, "--methods", "random,random", "--out", "run.sqlite")
+    limit = ("--limit", "99999999999999999999", "--batch", "99999999999999999999")
+    assert run(*words, "--resolutions", "8,8,8x8,", *limit)[0] == 0
+    (row,) = json.loads(run("table", "run.sqlite", "--format", "json")[1])
+    assert row["photos"] == 11
+    code, _, err = run("table", "run.sqlite", "--against", "randon")
+    assert (code, "did you mean 'random'" in err) == (2, True)
+
+
+@pytest.mark.usefixtures("photos")
+def test_a_model_that_changed_is_another_one(place: Path, run: Run) -> None:
+    words = ("evaluate", "photos", *NET, "--methods", "random", "--limit", "2", "--out", "r.sqlite")
+    assert run(*words)[0] == 0
+    source = (place / "net.py").read_text()
+    (place / "net.py").write_text(source.replace("gain=60.0", "gain=30.0"))
+    assert run(*words)[0] == 0
+    rows = json.loads(run("table", "r.sqlite", "--format", "json")[1])
+    assert [row["photos"] for row in rows] == [2, 2]
+    assert rows[0]["deletion"] != rows[1]["deletion"]
+
+
+@pytest.mark.usefixtures("photos")
+def test_nothing_at_all_is_a_failure(run: Run) -> None:
+    words = ("evaluate", "photos", "--device", "cpu", "--methods", "random", "--out", "r.sqlite")
+    code, _, err = run(*words, "--model", "net.py:nan")
+    assert (code, "no photo could be explained" in err) == (2, True)
+    code, _, err = run(*words, "--model", "net.py:classifier", "--min-probability", "1")
+    assert (code, "no photo could be explained" in err) == (2, True)
+
+
+@pytest.mark.usefixtures("photos")
+def test_labels_and_a_link_to_a_store(photos: Path, run: Run) -> None:
+    (photos / "labels.csv").write_text("file,class_index\n0.png,1\n1.png,blue\n2.png\n")
+    words = ("evaluate", "photos/labels.csv", *NET, "--methods", "random", "--target", "label")
+    code, _, err = run(*words, "--out", "run.sqlite")
+    assert (code, "photo '2.png' has no label" in err) == (0, True)
+    Path("link.sqlite").symlink_to("run.sqlite")
+    with Store(Path("run.sqlite")):
+        code, _, err = run(*words, "--out", "link.sqlite")
+    assert (code, "another process is writing it" in err) == (2, True)
+
+
+@pytest.mark.usefixtures("photos")
 def test_heatmaps_can_be_left_out(run: Run) -> None:
     words = ("evaluate", "photos", *NET, "--methods", "random", "--limit", "2")
     run(*words, "--no-heatmaps", "--out", "without.sqlite")
@@ -102,6 +146,9 @@ def test_heatmaps_can_be_left_out(run: Run) -> None:
         (("evaluate", "photos", "--baseline", "x"), "unknown baseline 'x'"),
         (("evaluate", "photos", "--out", "nowhere/run.sqlite"), "unable to open"),
         (("evaluate", "photos", "--methods", "rise"), "none of them can make"),
+        (("evaluate", "photos", "--resolutions", ","), "give at least one"),
+        (("evaluate", "photos", "--model", "nothing"), "unknown model 'nothing'"),
+        (("evaluate", "photos", "--weights", "nowhere.pt"), "nowhere.pt"),
         (("table", "nowhere.sqlite"), "no such file"),
         (("table", "net.py"), "not a store of igos"),
         (("compare", "red.png", "--methods", "maskk"), "did you mean 'mask'"),
@@ -112,7 +159,7 @@ def test_heatmaps_can_be_left_out(run: Run) -> None:
 def test_mistakes_are_named_without_a_traceback(
     run: Run, words: tuple[str, ...], message: str
 ) -> None:
-    model = () if words[0] == "table" else NET
+    model = () if words[0] == "table" or "--model" in words else NET
     code, _, err = run(*words, *model)
     assert code == 2
     assert message in err
@@ -154,7 +201,7 @@ def contents(path: Path) -> dict[str, list[Any]]:
             for table in ("questions", "photos", "predictions", "configurations", "failures")
         }
         columns = [name for _, name, *_ in db.execute("PRAGMA table_info(results)")]
-        kept = ", ".join(name for name in columns if name != "seconds")
+        kept = ", ".join(name for name in columns if name not in ("seconds", "run"))
         found["results"] = db.execute(f"SELECT {kept} FROM results ORDER BY 1, 2").fetchall()
     db.close()
     return found
@@ -168,15 +215,17 @@ def test_killed_at_any_moment_it_goes_on_and_ends_the_same(run: Run) -> None:
     whole = contents(Path("whole.sqlite"))
     assert len(whole["results"]) == 44
     moments = np.random.default_rng(1).integers(1, 40, 3)
-    for moment in sorted(moments.tolist()):
+    for moment in [0, *sorted(moments.tolist())]:  # 0: while the store is being made
         process = subprocess.Popen(
             [sys.executable, "-m", "igos.cli", *words, "killed.sqlite"],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             env={**os.environ, "IGOS_TEST_DELAY": "0.01"},
         )
-        while process.poll() is None and count("killed.sqlite") < moment:
-            time.sleep(0.005)
+        while process.poll() is None and not (
+            Path("killed.sqlite").exists() and count("killed.sqlite") >= moment
+        ):
+            time.sleep(0.002)
         process.send_signal(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL, "it was done before it was killed"
     assert 0 < count("killed.sqlite") < 44
@@ -186,8 +235,6 @@ def test_killed_at_any_moment_it_goes_on_and_ends_the_same(run: Run) -> None:
 
 def count(path: str) -> int:
     """Results committed so far, as another process sees them."""
-    if not Path(path).exists():
-        return 0
     db = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
     try:
         return int(db.execute("SELECT count(*) FROM results").fetchone()[0])

@@ -116,6 +116,8 @@ def test_random_maps_differ_by_photo_and_seed_and_nothing_else(problem: Problem)
         (RISE, {"masks": 0}, "masks=0"),
         (RISE, {"keep": 1.0}, "keep 1.0"),
         (Random, {"resolution": (3, -1)}, "resolution"),
+        (Random, {"seed": 2**63}, "seed 9223372036854775808"),
+        (RISE, {"seed": -1}, "seed -1"),
     ],
 )
 def test_wrong_settings_are_named(method: Any, wrong: dict[str, Any], message: str) -> None:

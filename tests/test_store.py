@@ -32,6 +32,8 @@ def path(tmp_path: Path) -> Path:
 
 def test_what_goes_in_comes_out(path: Path) -> None:
     with Store(path) as store:
+        for _ in range(7):
+            store.begin(started="now", arguments={}, environment={})
         question = store.question({"model": "net"})
         photo = store.photo("a.jpg", "00ff")
         configuration = store.configuration(question, "igos", (2, 3), {"seed": 0})
@@ -51,7 +53,8 @@ def test_what_goes_in_comes_out(path: Path) -> None:
         assert store.mean(99) == (0, 0.0, 0.0)
     with reading(path) as db:
         row = db.execute("SELECT * FROM results").fetchone()
-    assert row[2:11] == (
+    assert row[2] == 7
+    assert row[3:12] == (
         0.1,
         0.7,
         "[0.0, 1.0]",
@@ -63,7 +66,7 @@ def test_what_goes_in_comes_out(path: Path) -> None:
         '["careful: ×"]',
     )
     assert RESULT.heatmap is not None
-    np.testing.assert_array_equal(unpack(row[11], (2, 3)), RESULT.heatmap)
+    np.testing.assert_array_equal(unpack(row[12], (2, 3)), RESULT.heatmap)
 
 
 def test_a_heatmap_is_packed_without_loss() -> None:

@@ -2,9 +2,10 @@
 
 import csv
 import json
+import os
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from igos.methods import make
 from igos.methods.base import Plain, UnsuitedError
 from igos.models.classifier import Classifier
 from igos.problem import Problem
+from igos.study.halving import halving
 from igos.study.plan import Maker, Question, Study, plan
 from igos.study.run import Progress, evaluate
 from igos.study.store import Store, unpack
@@ -225,6 +227,7 @@ def test_photos_that_cannot_be_read_are_written_down(
     with Store(tmp_path / "run.sqlite") as store:
         run(counting(store, classifier)[0], listed)
         assert store.mean(1)[0] == 8
+        assert store.failures() == [text for text in failures if "empty" not in text]
 
 
 def test_only_photos_that_the_model_is_sure_of_count(
@@ -375,3 +378,101 @@ def test_collections_that_are_none(tmp_path: Path) -> None:
     ):
         with pytest.raises(IgosError, match=message):
             list_photos(tmp_path / name)
+
+
+def test_odd_names_and_links(classifier: Classifier, folder: Path, tmp_path: Path) -> None:
+    """Bytes that are no text, a linked class folder, a link in a circle, a pipe."""
+    odd = os.fsencode(folder) + b"/\xff.png"
+    Path(os.fsdecode(odd)).write_bytes((folder / "a.png").read_bytes())
+    (tmp_path / "elsewhere").mkdir()
+    (folder / "b.png").rename(tmp_path / "elsewhere" / "b.png")
+    (folder / "ant").symlink_to(tmp_path / "elsewhere")
+    (folder / "circle").symlink_to(folder)
+    os.mkfifo(folder / "pipe.jpg")
+    listed = list_photos(folder)
+    assert [photo.label for photo in listed if photo.name == "ant/b.png"] == ["ant"]
+    assert len(listed) == 7 + 1 + 1
+    with Store(tmp_path / "run.sqlite") as store:
+        study, _ = counting(store, classifier)
+        run(study, listed)
+        assert store.mean(study.configurations[0].number)[0] == 8
+        (failure,) = store.failures()
+        assert failure.endswith("pipe.jpg': not a file")
+    assert query(
+        tmp_path / "run.sqlite", "SELECT count(*) FROM photos WHERE name = '\\xff.png'"
+    ) == [(1,)]
+
+
+def test_labels_that_are_no_class(folder: Path, tmp_path: Path) -> None:
+    """Without class names the model's output decides; ImageNet's folder names are known."""
+    nameless = Classifier("tiny", TinyNet().eval(), preprocess, Normalisation())
+    big = Classifier(
+        "big", TinyNet(1000).eval(), preprocess, Normalisation(), tuple(map(str, range(1000)))
+    )
+    question = Question(model="tiny", baseline="black", target="label")
+    labels = {"a": "7", "b": "3", "c": "n01443537", "d": "n99999999"}
+    photos = [Listed(n, folder / f"{n}.png", label) for n, label in labels.items()]
+    with Store(tmp_path / "run.sqlite") as store:
+        run(planned(store, nameless, question=question), photos[:2])
+        assert store.failures() == ["class index 7: tiny has the classes 0 to 3"]
+        run(planned(store, big, question=replace(question, model="big")), photos[2:])
+        assert store.failures()[-1] == "photo 'd': n99999999 is no class of ImageNet's 1000"
+    assert query(tmp_path / "run.sqlite", "SELECT target FROM predictions ORDER BY photo") == [
+        (3,),
+        (1,),
+    ]
+
+
+def test_another_baseline_picture_is_another_question(
+    classifier: Classifier, folder: Path, tmp_path: Path
+) -> None:
+    picture = tmp_path / "base.png"
+    question = Question(model="tiny", baseline=str(picture))
+    with Store(tmp_path / "run.sqlite") as store:
+        for colour in ("red", "blue", "blue"):
+            Image.new("RGB", (20, 20), colour).save(picture)
+            run(planned(store, classifier, question=question), list_photos(folder), limit=1)
+    assert query(tmp_path / "run.sqlite", "SELECT count(*) FROM questions") == [(2,)]
+    assert query(tmp_path / "run.sqlite", "SELECT count(*) FROM results") == [(8,)]
+
+
+def test_a_model_without_parameters(folder: Path, tmp_path: Path) -> None:
+    class Fixed(torch.nn.Module):
+        def forward(self, images: Tensor) -> Tensor:
+            red = images[:, 0].mean(dim=(1, 2))
+            return torch.stack([red, 1 - red], dim=1)
+
+    fixed = Classifier("fixed", Fixed().eval(), preprocess, Normalisation())
+    with Store(tmp_path / "run.sqlite") as store:
+        study = planned(store, fixed)
+        run(study, list_photos(folder), limit=2)
+        assert store.mean(study.configurations[0].number)[0] == 2
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        torch.OutOfMemoryError(),
+        RuntimeError("MPS backend out of memory (MPS allocated: 9 GB)"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"),
+    ],
+)
+def test_every_kind_of_too_little_memory_is_known(error: Exception) -> None:
+    def work(items: Sequence[int]) -> list[int]:
+        if len(items) > 2:
+            raise error
+        return [2 * item for item in items]
+
+    fitting: list[int] = []
+    assert halving(work, range(5), fitting.append) == [0, 2, 4, 6, 8]
+    assert fitting == [2, 1]
+
+
+def test_other_errors_are_not_hidden() -> None:
+    def work(_: Sequence[int]) -> list[int]:
+        raise RuntimeError("something else")
+
+    with pytest.raises(RuntimeError, match="something else"):
+        halving(work, [1, 2])

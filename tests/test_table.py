@@ -12,12 +12,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from igos.answer import Prediction
 from igos.study.formats import FORMATS
 from igos.study.store import Store
 from igos.study.table import Row, confidence_interval, labels, paired_p, summarise
 from test_store import RESULT
 
-QUESTION = {"model": "net_a", "target": "predicted", "baseline": "blur", "curves": "paper"}
+QUESTION = {
+    "model": "net_a",
+    "target": "predicted",
+    "baseline": "blur",
+    "curves": "paper",
+    "score": "probability",
+}
 
 
 @pytest.fixture
@@ -27,6 +34,13 @@ def path(tmp_path: Path) -> Path:
     with Store(path) as store:
         question = store.question(QUESTION)
         photos = [store.photo(name, "") for name in "abc"]
+        store.add_predictions(
+            question,
+            {
+                photo: Prediction(0, p, 0, p)
+                for photo, p in zip(photos, (0.9, 0.5, 0.7), strict=True)
+            },
+        )
         for name, settings, figures in (
             ("igos", {"seed": 0}, [(0.1, 0.6), (0.2, 0.8), (0.3, 0.7)]),
             ("mask", {"lambda1": 1.0}, [(0.3, 0.5), (0.2, 0.9)]),
@@ -56,8 +70,26 @@ def test_means_and_paired_tests(path: Path) -> None:
     assert mask.insertion_p == pytest.approx(1.0)  # −0.1 and +0.1
     assert single.deletion_ci is None
     assert single.common_photos == 1
+    assert mask.deletion_wins == 0.25  # one loss, one draw
+    assert mask.insertion_wins == 0.5
     assert [row.against for row in summarise(path, against=None)] == [None] * 3
     assert summarise(path, against="mask")[0].common_photos == 2
+
+
+def test_only_photos_that_the_model_is_sure_of_count(path: Path) -> None:
+    ours, mask, _ = summarise(path, min_probability=0.6)
+    assert (ours.photos, mask.photos) == (2, 1)
+    assert ours.deletion == pytest.approx((0.1 + 0.3) / 2)
+
+
+def test_of_a_photo_that_changed_the_last_counts(path: Path) -> None:
+    with Store(path) as store:
+        again = store.photo("a", "other content")
+        store.add_predictions(1, {again: Prediction(0, 0.9, 0, 0.9)})
+        store.add_answers(1, {again: replace(RESULT, deletion=0.5, insertion=0.5)})
+    (ours, *_) = summarise(path)
+    assert ours.photos == 3
+    assert ours.deletion == pytest.approx((0.2 + 0.3 + 0.5) / 3)
 
 
 def test_the_interval_is_the_percentile_bootstrap() -> None:
@@ -93,8 +125,8 @@ def test_no_difference_at_all() -> None:
 def test_labels_name_the_settings_that_differ(path: Path) -> None:
     rows = summarise(path)
     assert labels(rows) == ["igos", "mask (lambda1=1.0)", "mask (lambda1=0.1)"]
-    other = replace(rows[0], resolution=(4, 4), settings={"seed": 0, "lambda1": 2})
-    assert labels([*rows, other])[::3] == ["igos", "igos"]  # λ changes with the resolution alone
+    other = replace(rows[1], resolution=(4, 4), settings={"lambda1": 2})
+    assert labels([*rows, other])[3] == "mask"  # alone at its resolution
 
 
 def test_json_has_the_fields_that_others_read(path: Path) -> None:
@@ -135,6 +167,20 @@ def test_the_best_is_bold(path: Path) -> None:
     assert r"\textbf{0.200}" in latex
     assert r"net\_a" in latex
     assert r"8$\times$8 deletion" in latex
+    odd = [replace(row, question={**QUESTION, "model": r"a&b#{c}\d~"}) for row in rows]
+    assert r"a\&b\#\{c\}\textbackslash{}d\textasciitilde{}" in FORMATS["latex"](odd)
+
+
+def test_best_is_what_looks_best(path: Path) -> None:
+    first, second, third = summarise(path)
+    rows = [
+        replace(first, deletion=0.21543),
+        replace(second, deletion=0.21577),
+        replace(third, deletion=0.21649),
+    ]
+    text = FORMATS["text"](rows)
+    assert "*0.215" in text
+    assert "*0.216" not in text
 
 
 def test_two_questions_are_two_tables(path: Path) -> None:

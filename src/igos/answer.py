@@ -100,6 +100,18 @@ def tried(classifier: Classifier, function: Callable[[Any], Any], argument: Any)
         raise IgosError(f"model {classifier.name!r} failed: {first_line(error)}") from error
 
 
+def check_class(index: int, classes: int, model: str) -> None:
+    """An index that the model's output has."""
+    if index >= classes:
+        raise IgosError(f"class index {index}: {model} has the classes 0 to {classes - 1}")
+
+
+def device_of(classifier: Classifier) -> torch.device:
+    """Where the model runs; one without parameters runs anywhere."""
+    parameter = next(classifier.module.parameters(), None)
+    return torch.device("cpu") if parameter is None else parameter.device
+
+
 @dataclass(frozen=True)
 class Prediction:
     """What the model says of a photo, and which class is explained."""

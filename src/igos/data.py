@@ -4,7 +4,10 @@ import csv
 import hashlib
 import io
 import os
+import stat
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,39 +23,57 @@ MIN_SIDE = 16  # px; below that there is nothing to explain
 SAMPLE = "sample"
 
 
+def read_photo(path: str | Path) -> Image.Image:
+    """The photo in a file, as `prepare` makes it."""
+    with quiet():
+        return decode(path, read_content(path))
+
+
 def read_content(path: str | Path) -> bytes:
     """The bytes of a photo's file."""
     name = repr(str(path))
     try:
-        if Path(path).stat().st_size > MAX_BYTES:
+        info = Path(path).stat()
+        if not stat.S_ISREG(info.st_mode):  # a folder, or a pipe that would never end
+            raise IgosError(f"photo {name}: not a file")
+        if info.st_size > MAX_BYTES:
             raise IgosError(f"photo {name}: over {MAX_BYTES // 10**6} MB; make it smaller")
         return Path(path).read_bytes()
     except FileNotFoundError as error:
         raise IgosError(f"photo {name}: no such file") from error
-    except IsADirectoryError as error:
-        raise IgosError(f"photo {name}: not a file") from error
     except (OSError, ValueError) as error:
         raise IgosError(f"photo {name}: not readable ({error})") from error
 
 
-def read_photo(path: str | Path, content: bytes | None = None) -> Image.Image:
-    """The photo in a file, as `prepare` makes it; `content`, where the file was read already."""
+def decode(path: str | Path, content: bytes) -> Image.Image:
+    """The photo in a file's bytes; `path` is for messages. Pillow may warn: see `quiet`."""
     name = repr(str(path))
     try:
-        content = read_content(path) if content is None else content
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about odd metadata, and size, checked below
-            with Image.open(io.BytesIO(content)) as image:
-                if image.width * image.height > MAX_PIXELS:
-                    raise Image.DecompressionBombError
-                return prepare(image, name)
+        with Image.open(io.BytesIO(content)) as image:
+            if image.width * image.height > MAX_PIXELS:
+                raise Image.DecompressionBombError
+            return prepare(image, name)
+    except IgosError:
+        raise
     except Image.DecompressionBombError as error:
         megapixels = MAX_PIXELS // 10**6
         raise IgosError(f"photo {name}: over {megapixels} megapixels; make it smaller") from error
     except UnidentifiedImageError as error:
         raise IgosError(f"photo {name}: not an image that Pillow can read") from error
-    except (OSError, ValueError, SyntaxError, EOFError) as error:  # Pillow's, for broken files
+    except Exception as error:  # Pillow's plugins raise anything for broken files
         raise IgosError(f"photo {name}: broken or truncated ({error})") from error
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without Pillow's warnings about odd metadata, and size, which `decode` checks.
+
+    Not within `decode`: Python's filters belong to the process, and threads decode.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module=r"PIL\.")
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+        yield
 
 
 def prepare(image: Image.Image, name: str = "given") -> Image.Image:
@@ -108,20 +129,31 @@ def list_photos(source: Path) -> list[Listed]:
         raise IgosError(f"photos {str(source)!r}: no such file or folder")
     if not photos:
         raise IgosError(f"photos {str(source)!r}: there are none; give a folder with image files")
-    return sorted(photos, key=lambda photo: hashlib.sha256(os.fsencode(photo.name)).digest())
+    return sorted(photos, key=lambda photo: hashlib.sha256(photo.name.encode()).digest())
 
 
 def _in_folder(folder: Path) -> list[Listed]:
     suffixes = set(Image.registered_extensions())
+    seen: set[tuple[int, int]] = set()  # folders, against links that lead in circles
     photos = []
-    for place, _, files in os.walk(folder):
+    for place, folders, files in os.walk(folder, followlinks=True):
+        info = os.stat(place)
+        if (info.st_dev, info.st_ino) in seen:
+            folders.clear()
+            continue
+        seen.add((info.st_dev, info.st_ino))
         for file in files:
             path = Path(place, file)
             within = path.relative_to(folder)
             if path.suffix.lower() in suffixes:
                 label = within.parts[0] if len(within.parts) > 1 else None
-                photos.append(Listed(within.as_posix(), path, label))
+                photos.append(Listed(_text(within.as_posix()), path, label))
     return photos
+
+
+def _text(name: str) -> str:
+    """A file's name as text that can be written anywhere; bytes that are none are escaped."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 def _in_table(table: Path) -> list[Listed]:

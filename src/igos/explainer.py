@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from igos.answer import CHUNK, Prediction, answer, classify, doubts, tried
+from igos.answer import CHUNK, Prediction, answer, check_class, classify, doubts, tried
 from igos.data import SAMPLE, prepare, read_photo, sample_photo
 from igos.descent import Step
 from igos.errors import IgosError, unknown
@@ -195,8 +195,5 @@ def _target(
     if target is None:
         return int(probabilities.argmax())
     index = classifier.find_class(target)
-    if index >= len(probabilities):
-        raise IgosError(
-            f"class index {index}: {classifier.name} has the classes 0 to {len(probabilities) - 1}"
-        )
+    check_class(index, len(probabilities), classifier.name)
     return index

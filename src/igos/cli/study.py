@@ -79,7 +79,11 @@ def evaluate(
     chosen = read_methods(methods, settings)
     named("score", LINKS, score)
     named("curves", PROTOCOLS, curves)
-    shapes = [_pair(read_resolution(text)) for text in resolutions.split(",")]
+    texts = [text for text in resolutions.split(",") if text.strip()]
+    shapes = list(dict.fromkeys(_pair(read_resolution(text)) for text in texts))
+    if not shapes:
+        raise IgosError(f"resolutions {resolutions!r}: give at least one")
+    at_once = _batch(batch)
     makers: dict[str, Maker] = {
         name: partial(_make, name, seed=seed, settings=own) for name, own in chosen.items()
     }
@@ -87,16 +91,16 @@ def evaluate(
         maker(None)  # a wrong setting is said before anything is loaded
     listed = list_photos(photos)
     from igos.models import load
-    from igos.study.plan import Question, environment, file_digest, plan
+    from igos.study.plan import Question, environment, plan
     from igos.study.run import evaluate as run
     from igos.study.store import Store
 
+    with redirect_stdout(sys.stderr):
+        classifier = load(model, weights=weights, device=device)
     with Store(out) as store:
-        with redirect_stdout(sys.stderr):
-            classifier = load(model, weights=weights, device=device)
         question = Question(
             model=model,
-            weights=None if weights is None else file_digest(weights),
+            weights=classifier.digest,
             target=target,
             baseline=baseline,
             score=score,
@@ -109,13 +113,21 @@ def evaluate(
             makers,
             shapes,
             min_probability=min_probability,
-            batch=_batch(batch),
+            batch=at_once and min(at_once, len(listed)),
             keep_heatmaps=heatmaps,
         )
-        arguments = {"photos": str(photos), "limit": limit, "min_probability": min_probability}
         store.begin(
             started=datetime.now(UTC).isoformat(timespec="seconds"),
-            arguments={**arguments, "methods": chosen, "resolutions": resolutions},
+            arguments={
+                "photos": str(photos),
+                "methods": chosen,
+                "resolutions": resolutions,
+                "limit": limit,
+                "min_probability": min_probability,
+                "seed": seed,
+                "batch": study.batch,
+                "heatmaps": heatmaps,
+            },
             environment=environment(study.device),
         )
         for name, reason in study.unsuited:
@@ -128,27 +140,46 @@ def evaluate(
         except KeyboardInterrupt:
             print(f"igos: stopped; the same command goes on with {out}", file=sys.stderr)
             raise typer.Exit(STOPPED) from None
-        failures = store.failures()
+        failures = store.failures(one.number for one in study.configurations)
+        results = sum(store.mean(one.number)[0] for one in study.configurations)
+        _print_table(out, "text", against=None, min_probability=min_probability)
     for failure in failures[:FAILURES_SHOWN]:
         print(f"igos: {failure}", file=sys.stderr)
     if len(failures) > FAILURES_SHOWN:
         print(f"igos: … {len(failures)} failures in all, see {out}", file=sys.stderr)
-    table(out)
+    if results == 0:
+        raise IgosError(
+            f"photos {str(photos)!r}: no photo could be explained, or none has a probability of at "
+            f"least {min_probability}"
+        )
 
 
 def table(
     store: Annotated[Path, typer.Argument(help="What igos evaluate has written.")],
     form: Annotated[str, typer.Option("--format", help="text, md, csv, json or latex.")] = "text",
     against: Annotated[
-        str, typer.Option(help="The method that the others are tested against, photo by photo.")
-    ] = "igos",
+        str | None,
+        typer.Option(
+            help="The method that the others are tested against, photo by photo [default: igos]."
+        ),
+    ] = None,
+    min_probability: Annotated[
+        float, typer.Option(min=0, max=1, help="Leave out photos whose target has less.")
+    ] = 0.0,
 ) -> None:
     """Print a study: methods × resolutions, confidence intervals, paired tests."""
+    _print_table(store, form, against=against, min_probability=min_probability)
+
+
+def _print_table(store: Path, form: str, *, against: str | None, min_probability: float) -> None:
     from igos.study.formats import FORMATS
     from igos.study.table import summarise
 
     write = named("format", FORMATS, form)
-    print(write(summarise(store, against=against)))
+    rows = summarise(store, against=against or "igos", min_probability=min_probability)
+    if against is not None:
+        named("method of the store", {row.method: row for row in rows}, against)
+    print(write(rows))
 
 
 def _make(
@@ -207,5 +238,5 @@ def _watch(study: "Study", progress: Iterator["Progress"]) -> None:
                 print(
                     f"igos: {step.configuration.title}: left out: {step.unsuited}", file=sys.stderr
                 )
-            rate = step.photos / (time.monotonic() - start)
+            rate = step.photos / max(time.monotonic() - start, 1e-3)
             bar.update(task, completed=step.photos, total=step.total, rate=rate)

@@ -53,6 +53,12 @@ class UnsuitedError(IgosError):
     """This method cannot explain this model, whatever the photo."""
 
 
+def check_seed(seed: int) -> None:
+    """One that a `torch.Generator` takes."""
+    if not 0 <= seed < 2**63:
+        raise IgosError(f"seed {seed}: give a whole number from 0 to 2⁶³ − 1")
+
+
 def check_fits(shape: tuple[int, int], size: tuple[int, int]) -> None:
     """A mask may not be finer than the image."""
     if any(small > large for small, large in zip(shape, size, strict=True)):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from igos.image import check_resolution
-from igos.methods.base import check_fits
+from igos.methods.base import check_fits, check_seed
 from igos.problem import Problem
 
 
@@ -21,6 +21,7 @@ class Random:
 
     def __post_init__(self) -> None:
         check_resolution(self.resolution)
+        check_seed(self.seed)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -33,6 +34,6 @@ class Random:
         heatmaps = []
         for image in problem.image:
             content = zlib.crc32(image.cpu().contiguous().numpy().tobytes())
-            generator = torch.Generator().manual_seed(self.seed + content)
+            generator = torch.Generator().manual_seed((self.seed + content) % 2**63)
             heatmaps.append(torch.rand(1, *shape, generator=generator))
         return torch.stack(heatmaps).to(problem.image)

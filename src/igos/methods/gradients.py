@@ -18,7 +18,7 @@ from torch import Tensor
 
 from igos.errors import IgosError
 from igos.methods.adapter import Scores, check_link, copied, library, pieces, scored
-from igos.methods.base import Plain
+from igos.methods.base import Plain, check_seed
 from igos.methods.rectifiers import check_rectifiers, replace_rectifiers
 from igos.problem import Problem, evaluating
 
@@ -124,8 +124,7 @@ class SmoothGrad(PixelMethod):
         _check_count("samples", self.samples)
         if not (isinstance(self.noise, float | int) and 0 <= self.noise < math.inf):
             raise IgosError(f"noise {self.noise!r}: give a number from 0 up")
-        if not 0 <= self.seed < 2**63:
-            raise IgosError(f"seed {self.seed}: give a whole number from 0 to 2⁶³ − 1")
+        check_seed(self.seed)
 
     def _attribute(self, attr: Any, scores: Scores, images: Tensor, rows: Tensor) -> Tensor:
         pairs = zip(images.detach(), rows, strict=True)

@@ -17,7 +17,7 @@ from torch import Tensor
 from igos.descent import Armijo, FixedStep, Step, descend, total_gradient
 from igos.errors import IgosError
 from igos.image import check_resolution, heatmap_of
-from igos.methods.base import check_fits
+from igos.methods.base import check_fits, check_seed
 from igos.methods.regularisation import Regularisation, interpolate
 from igos.problem import Objective, Problem
 
@@ -78,8 +78,7 @@ class IGOS:
             raise IgosError(f"average {self.average!r}: give True or False")
         if not isinstance(self.step_rule, Armijo | FixedStep):
             raise IgosError(f"step_rule {self.step_rule!r}: give Armijo(…) or FixedStep(…)")
-        if not 0 <= self.seed < 2**63:
-            raise IgosError(f"seed {self.seed}: give a whole number from 0 to 2⁶³ − 1")
+        check_seed(self.seed)
 
     @property
     def regularisation(self) -> Regularisation:

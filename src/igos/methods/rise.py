@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from igos.errors import IgosError
-from igos.methods.base import Plain
+from igos.methods.base import Plain, check_seed
 from igos.problem import Problem
 
 
@@ -26,6 +26,7 @@ class RISE(Plain):
             raise IgosError(f"{self}: masks and cells must be from 1 up")
         if not 0 < self.keep < 1:
             raise IgosError(f"keep {self.keep}: give a share between 0 and 1")
+        check_seed(self.seed)
 
     def native_resolution(self, problem: Problem) -> tuple[int, int]:
         return problem.size

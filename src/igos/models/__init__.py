@@ -1,5 +1,6 @@
 """Classifiers by name, ready to run: `load("torchvision:resnet50")`."""
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import torch
 from PIL import Image
+from torch import nn
 
 from igos.errors import IgosError, first_line, unknown
 from igos.models.accelerate import accelerate
@@ -43,7 +45,20 @@ def load(name: str, *, weights: str | Path | None = None, device: str = "auto") 
         raise
     except Exception as error:  # the model's own code may raise anything
         raise IgosError(f"model {name!r}: {first_line(error)}") from error
-    return replace(classifier, name=name, module=module)
+    return replace(classifier, name=name, module=module, digest=_digest(name, classifier.module))
+
+
+def _digest(name: str, module: nn.Module) -> str:
+    """What the model is, wherever its weights came from; before it was accelerated."""
+    digest = hashlib.sha256()
+    file, dot_py, _ = name.rpartition(".py:")
+    if dot_py:
+        digest.update(Path(f"{file}.py").read_bytes())
+    for key, value in sorted(module.state_dict().items()):
+        if isinstance(value, torch.Tensor):
+            digest.update(key.encode())
+            digest.update(value.detach().cpu().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _source(name: str) -> Callable[[State | None], Classifier]:

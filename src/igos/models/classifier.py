@@ -20,6 +20,7 @@ class Classifier:
     preprocess: Callable[[Image.Image], Tensor]  # photo -> (3, H, W), normalised
     normalisation: Normalisation
     class_names: tuple[str, ...] = ()
+    digest: str = ""  # of the parameters and, for one's own model, its code; "": not known
 
     def __post_init__(self) -> None:
         if not isinstance(self.module, nn.Module):

@@ -12,14 +12,14 @@ from igos.study.table import Interval, Row, labels
 
 Grid = list[list[str]]  # the first line is the head
 NOTHING = "–"
-SAME = 5e-4  # two means that look alike in three digits are both the best
 
 
 @dataclass(frozen=True)
 class Markup:
     """How a format writes a table."""
 
-    bold: Callable[[str], str]
+    plain: Callable[[str], str]
+    bold: Callable[[str], str]  # of a plain text
     table: Callable[[str, Grid], str]
 
 
@@ -68,11 +68,11 @@ def _markdown_table(title: str, grid: Grid) -> str:
 
 
 def _latex_table(title: str, grid: Grid) -> str:
-    head, *lines = ([_escaped(cell) for cell in line] for line in grid)
+    head, *lines = grid
     return "\n".join(
         [
             r"\begin{table}",
-            rf"\caption{{{_escaped(title)}}}",
+            rf"\caption{{{title}}}",
             rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}",
             r"\hline",
             " & ".join(head) + r" \\ \hline",
@@ -85,16 +85,17 @@ def _latex_table(title: str, grid: Grid) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Plain text for LaTeX; the commands that `bold` wrote stay."""
-    for plain, safe in (("_", r"\_"), ("%", r"\%"), ("×", r"$\times$"), (NOTHING, "--")):
-        text = text.replace(plain, safe)
-    return text
+    """Plain text for LaTeX."""
+    special = {"×": r"$\times$", NOTHING: "--", "\\": r"\textbackslash{}"}
+    special |= {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    special |= {character: "\\" + character for character in "_%&#${}"}
+    return "".join(special.get(character, character) for character in text)
 
 
 MARKUPS = {
-    "text": Markup(bold=lambda text: f"*{text}", table=_text_table),
-    "md": Markup(bold=lambda text: f"**{text}**", table=_markdown_table),
-    "latex": Markup(bold=lambda text: rf"\textbf{{{text}}}", table=_latex_table),
+    "text": Markup(str, bold=lambda text: f"*{text}", table=_text_table),
+    "md": Markup(str, bold=lambda text: f"**{text}**", table=_markdown_table),
+    "latex": Markup(_escaped, bold=lambda text: rf"\textbf{{{text}}}", table=_latex_table),
 }
 
 
@@ -110,10 +111,11 @@ def as_tables(rows: Sequence[Row], markup: Markup) -> str:
         title = (
             f"Deletion (small is good) and insertion (large is good), {question['model']}, "
             f"target {question['target']}, baseline {question['baseline']}, "
-            f"{question['curves']} curves"
+            f"{question['curves']} curves of the {question['score']}"
         )
-        tables.append(markup.table(title, _overview(some, markup)))
-        tables.append(markup.table("The same, a line each", _details(some)))
+        tables.append(markup.table(markup.plain(title), _overview(some, markup)))
+        lines = [[markup.plain(cell) for cell in line] for line in _details(some)]
+        tables.append(markup.table("The same, a line each", lines))
     return "\n\n".join(tables)
 
 
@@ -123,7 +125,7 @@ def _overview(named: Sequence[tuple[Row, str]], markup: Markup) -> Grid:
     found = {(label, row.resolution): row for row, label in named}
     head = ["method"]
     for h, w in resolutions:
-        head += [f"{h}×{w} deletion", "insertion"]
+        head += [markup.plain(f"{h}×{w} deletion"), "insertion"]
     grid = [head]
     best = {
         (resolution, metric): choose(
@@ -133,16 +135,16 @@ def _overview(named: Sequence[tuple[Row, str]], markup: Markup) -> Grid:
         for metric, choose in (("deletion", min), ("insertion", max))
     }
     for label in dict.fromkeys(label for _, label in named):
-        line = [label]
+        line = [markup.plain(label)]
         for resolution in resolutions:
             for metric in ("deletion", "insertion"):
                 row = found.get((label, resolution))
                 if row is None:
-                    line.append(NOTHING)
+                    line.append(markup.plain(NOTHING))
                     continue
                 value = getattr(row, metric)
                 text = f"{value:.3f}"
-                is_best = abs(value - best[resolution, metric]) < SAME
+                is_best = text == f"{best[resolution, metric]:.3f}"
                 line.append(markup.bold(text) if is_best else text)
         grid.append(line)
     return grid
@@ -152,7 +154,7 @@ def _details(named: Sequence[tuple[Row, str]]) -> Grid:
     against = next((row.against for row, _ in named if row.against), None)
     head = ["method", "resolution", "photos", "deletion, 95 %", "insertion, 95 %", "s/heatmap"]
     if against is not None:
-        head += [f"p deletion vs {against}", "p insertion"]
+        head += [f"better than {against}: deletion", "p", "insertion", "p"]
     grid = [head]
     for row, label in named:
         line = [
@@ -164,7 +166,8 @@ def _details(named: Sequence[tuple[Row, str]]) -> Grid:
             f"{row.seconds:.3f}",
         ]
         if against is not None:
-            line += [_p(row.deletion_p), _p(row.insertion_p)]
+            line += [_share(row.deletion_wins), _p(row.deletion_p)]
+            line += [_share(row.insertion_wins), _p(row.insertion_p)]
         grid.append(line)
     return grid
 
@@ -173,6 +176,10 @@ def _with_interval(mean: float, interval: Interval | None) -> str:
     return (
         f"{mean:.3f}" if interval is None else f"{mean:.3f} [{interval[0]:.3f}, {interval[1]:.3f}]"
     )
+
+
+def _share(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:.0%}"
 
 
 def _p(value: float | None) -> str:

@@ -52,5 +52,7 @@ def halving(
 
 
 def _is_out_of_memory(error: Exception) -> bool:
-    on_cpu = isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
-    return on_cpu or isinstance(error, MemoryError | torch.OutOfMemoryError)
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    signs = ("DefaultCPUAllocator", "out of memory", "ALLOC_FAILED")  # CPU, MPS, CUDA's libraries
+    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in signs)

@@ -6,13 +6,14 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from igos.answer import Prediction, classify, tried
-from igos.data import Listed, read_content, read_photo
+from igos.answer import Prediction, check_class, classify, tried
+from igos.data import Listed, decode, quiet, read_content
 from igos.errors import IgosError
 from igos.study.halving import batches, halving
 from igos.study.plan import Study
@@ -41,7 +42,7 @@ class Photo:
 
 def eligible(study: Study, photos: Sequence[Listed]) -> Iterator[Photo]:
     """The photos whose target has the minimum probability, numbered; others are written down."""
-    with ThreadPoolExecutor(READERS) as readers:
+    with quiet(), ThreadPoolExecutor(READERS) as readers:
         loaded = _in_advance(
             readers, lambda p: _load(study, *p), list(enumerate(photos)), study.batch
         )
@@ -76,7 +77,7 @@ def _load(study: Study, at: int, listed: Listed) -> Photo:
         content = read_content(listed.path)
         photo = replace(photo, sha256=hashlib.sha256(content).hexdigest())
         if not _settled(study, photo):
-            picture = read_photo(listed.path, content)
+            picture = decode(listed.path, content)
             image = tried(study.classifier, study.classifier.preprocess, picture)
             if image.shape != study.size:
                 raise IgosError(
@@ -84,8 +85,8 @@ def _load(study: Study, at: int, listed: Listed) -> Photo:
                     f"others {tuple(study.size)}; it must give one size"
                 )
             return replace(photo, image=image)
-    except IgosError as error:
-        return replace(photo, failure=str(error))
+    except (IgosError, MemoryError) as error:
+        return replace(photo, failure=str(error) or "out of memory")
     return photo
 
 
@@ -149,6 +150,9 @@ def _predict(study: Study, photos: Sequence[Photo]) -> list[Prediction]:
     probabilities = classify(study.classifier, stack(study, photos))
     if probabilities.shape[1] == 0:
         raise IgosError(f"model {study.classifier.name!r} does not return (images, classes)")
+    for target in targets:
+        if target is not None:
+            check_class(target, probabilities.shape[1], study.classifier.name)
     return [Prediction.of(row, target) for row, target in zip(probabilities, targets, strict=True)]
 
 
@@ -160,10 +164,18 @@ def _target(study: Study, listed: Listed) -> int | None:
             f"photo {listed.name!r} has no label: give a CSV with class_index, or class folders"
         )
     if WNID.fullmatch(listed.label) and len(study.classifier.class_names) == IMAGENET:
-        from timm.data import ImageNetInfo
-
-        return int(ImageNetInfo().label_names().index(listed.label))
+        if listed.label not in _wordnet():
+            raise IgosError(f"photo {listed.name!r}: {listed.label} is no class of ImageNet's 1000")
+        return _wordnet()[listed.label]
     return study.classifier.find_class(listed.label)
+
+
+@cache
+def _wordnet() -> dict[str, int]:
+    """The class indices of ImageNet's folder names."""
+    from timm.data import ImageNetInfo
+
+    return {name: index for index, name in enumerate(ImageNetInfo().label_names())}
 
 
 def stack(study: Study, photos: Sequence[Photo]) -> Tensor:

@@ -10,9 +10,10 @@ import torch
 from PIL import Image
 
 import igos
+from igos.answer import device_of
 from igos.errors import IgosError
 from igos.explainer import find_baseline
-from igos.image import Baseline
+from igos.image import BASELINES, Baseline
 from igos.methods.base import Method, Native, UnsuitedError, check_fits
 from igos.models.classifier import Classifier
 from igos.problem import Problem
@@ -26,11 +27,17 @@ class Question:
     """What is asked of every photo: with the configuration, the identity of a result."""
 
     model: str
-    weights: str | None = None  # digest of the file that replaces the pretrained ones
+    weights: str = ""  # digest of the model's code and parameters
     target: str = "predicted"  # or "label"
     baseline: str = "blur"
     score: str = "probability"
     curves: str = "paper"
+
+    def identity(self) -> dict[str, str]:
+        """With the content of a baseline's file: another picture is another question."""
+        if self.baseline in BASELINES:
+            return vars(self)
+        return {**vars(self), "baseline": f"file {file_digest(Path(self.baseline))}"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +73,7 @@ class Study:
 
     @property
     def device(self) -> torch.device:
-        return next(self.classifier.module.parameters()).device
+        return device_of(self.classifier)
 
 
 Maker = Callable[[tuple[int, int] | None], Method]  # from a resolution; None: the default one
@@ -90,26 +97,32 @@ def plan(
         raise IgosError(f"minimum probability {min_probability}: give one from 0 to 1")
     if batch is not None and batch < 1:
         raise IgosError(f"batch {batch}: give a whole number from 1 up")
-    number = store.question(vars(question))
-    device = next(classifier.module.parameters()).device
+    baseline = find_baseline(question.baseline, classifier)
+    device = device_of(classifier)
     example = classifier.preprocess(Image.new("RGB", (300, 300), "grey")).to(device)
     problem = Problem(classifier.module, example[None], example[None], 0)
-    found, unsuited = [], []
+    found: list[tuple[str, Method, tuple[int, int]]] = []
+    unsuited = []
     for name, make in methods.items():
         try:
-            for method, resolution in _producible(make, problem, resolutions):
-                own = store.configuration(number, name, resolution, method.settings)
-                found.append(Configuration(own, name, method, resolution))
+            found += [(name, *pair) for pair in _producible(make, problem, resolutions)]
         except UnsuitedError as error:
             unsuited.append((name, str(error)))
+    number = store.question(question.identity())
+    configurations = [
+        Configuration(
+            store.configuration(number, name, resolution, method.settings), name, method, resolution
+        )
+        for name, method, resolution in found
+    ]
     return Study(
         store=store,
         classifier=classifier,
         question=question,
         number=number,
-        configurations=tuple(found),
+        configurations=tuple(configurations),
         unsuited=tuple(unsuited),
-        baseline=find_baseline(question.baseline, classifier),
+        baseline=baseline,
         size=example.shape,
         min_probability=min_probability,
         batch=batch or BATCH.get(device.type, BATCH["mps"]),

@@ -1,7 +1,8 @@
 """`evaluate`: explain and score every photo with every configuration, and keep the answers.
 
 Work is committed a batch of photos × a configuration at a time. Which photos share a batch depends
-on the photos alone, so a run that was interrupted and goes on gives what an uninterrupted one does.
+on the photos and on the command, so one that was interrupted and is given again ends as if it had
+not been.
 """
 
 from collections.abc import Iterator, Sequence
@@ -36,7 +37,8 @@ def evaluate(
     study: Study, photos: Sequence[Listed], *, limit: int | None = None
 ) -> Iterator[Progress]:
     """Do what is not done yet; `limit` counts the photos that reach the minimum probability."""
-    total = len(photos) if limit is None else min(limit, len(photos))
+    limit = None if limit is None else min(limit, len(photos))
+    total = len(photos) if limit is None else limit
     at_once: dict[int, int] = {}  # photos, of a configuration that ran out of memory with more
     given_up: set[int] = set()
     done = 0

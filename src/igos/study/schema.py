@@ -1,5 +1,6 @@
 """The tables of a store (`docs/store.md`), and opening a file that has them."""
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -47,6 +48,7 @@ CREATE TABLE configurations (
 CREATE TABLE results (
     configuration INTEGER NOT NULL REFERENCES configurations (id),
     photo INTEGER NOT NULL REFERENCES photos (id),
+    run INTEGER NOT NULL REFERENCES runs (id),
     deletion REAL NOT NULL,
     insertion REAL NOT NULL,
     fraction TEXT NOT NULL,
@@ -76,22 +78,36 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
         raise IgosError(f"store {str(path)!r}: no such file; igos evaluate makes one")
     connection = connect(path, read_only=True)
     try:
-        yield connection
+        with broken(path):
+            yield connection
     finally:
         connection.close()
 
 
 def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
+    """The file's connection, once it is known to be a store of this version."""
     address = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
-    try:
+    if read_only and not os.access(path.parent, os.W_OK) and not _has_log(path):
+        address += "&immutable=1"  # SQLite would make a file beside it
+    with broken(path):
         db = sqlite3.connect(address, uri=True, check_same_thread=False, timeout=30)
-        version = db.execute("PRAGMA user_version").fetchone()[0]
-        owner = db.execute("PRAGMA application_id").fetchone()[0]
-        empty = db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0
-    except sqlite3.OperationalError as error:
-        raise not_writable(path, error) from error
-    except sqlite3.DatabaseError as error:
-        raise IgosError(f"store {str(path)!r}: not a store of igos ({error})") from error
+        try:
+            _check(db, path, read_only=read_only)
+        except BaseException:
+            db.close()
+            raise
+    return db
+
+
+def _has_log(path: Path) -> bool:
+    log = path.with_name(path.name + "-wal")
+    return log.exists() and log.stat().st_size > 0
+
+
+def _check(db: sqlite3.Connection, path: Path, *, read_only: bool) -> None:
+    version = db.execute("PRAGMA user_version").fetchone()[0]
+    owner = db.execute("PRAGMA application_id").fetchone()[0]
+    empty = db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0
     if not read_only:
         db.execute("PRAGMA synchronous = NORMAL")  # in WAL mode a killed process loses nothing
     if empty and not read_only:
@@ -103,7 +119,6 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
             f"store {str(path)!r}: written by another version of igos (schema {version}, this one "
             f"knows {SCHEMA}); use that version, or give another file"
         )
-    return db
 
 
 def _create(db: sqlite3.Connection) -> None:
@@ -114,5 +129,16 @@ def _create(db: sqlite3.Connection) -> None:
     )
 
 
-def not_writable(path: Path, error: sqlite3.Error) -> IgosError:
-    return IgosError(f"store {str(path)!r}: {error}; give another --out, or make room")
+@contextmanager
+def broken(path: Path) -> Iterator[None]:
+    """SQLite's complaints about the file as errors of ours."""
+    try:
+        yield
+    except sqlite3.IntegrityError:
+        raise  # a mistake in the program
+    except sqlite3.OperationalError as error:  # a full disk, a folder that is not there
+        raise IgosError(f"store {str(path)!r}: {error}; give another file, or make room") from error
+    except sqlite3.DatabaseError as error:
+        raise IgosError(
+            f"store {str(path)!r}: not a store of igos, or damaged ({error})"
+        ) from error

@@ -17,7 +17,7 @@ import numpy as np
 
 from igos.answer import Prediction
 from igos.errors import IgosError
-from igos.study.schema import connect, not_writable
+from igos.study.schema import broken, connect
 
 NO_CONFIGURATION = 0  # a failure of the photo itself, whatever the method
 
@@ -69,28 +69,24 @@ def unpack(blob: bytes, resolution: tuple[int, int]) -> np.ndarray[Any, Any]:
 
 def identity(values: dict[str, Any]) -> str:
     """The one text for these settings."""
-    return json.dumps(values, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    return json.dumps(values, sort_keys=True, allow_nan=False)
 
 
 class Store:
     """The file, open for writing by this process alone; its methods may be called by any thread."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path = path.resolve()  # so that a link to it has the same lock
         self._mutex = threading.Lock()
+        self._run = 0
+        if self.path.exists():
+            connect(self.path, read_only=True).close()  # what is no store gets no lock beside it
+        self._lock = _lock(self.path)
         try:
-            # Held until the process ends, however it ends; the file itself stays readable.
-            self._lock = sqlite3.connect(f"{path}.lock", timeout=0, isolation_level=None)
-            self._lock.execute("PRAGMA journal_mode = MEMORY")  # no second file beside it
-            self._lock.execute("BEGIN EXCLUSIVE")
-        except sqlite3.OperationalError as error:
-            if "locked" in str(error):
-                raise IgosError(
-                    f"store {str(path)!r}: another process is writing it; wait for it, or give "
-                    "another --out"
-                ) from error
-            raise not_writable(path, error) from error
-        self._db = connect(path, read_only=False)
+            self._db = connect(self.path, read_only=False)
+        except BaseException:
+            self._lock.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -102,20 +98,20 @@ class Store:
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         with self._mutex:
-            try:
-                with self._db:
-                    yield self._db
-            except sqlite3.OperationalError as error:  # a full disk, say
-                raise not_writable(self.path, error) from error
+            with broken(self.path), self._db:
+                yield self._db
 
     def begin(
         self, *, started: str, arguments: dict[str, Any], environment: dict[str, Any]
     ) -> None:
-        """Write down that a run begins."""
+        """Write down that a run begins; what is added from now on is its work."""
         with self._transaction() as db:
-            db.execute(
-                "INSERT INTO runs (started, arguments, environment) VALUES (?, ?, ?)",
-                (started, identity(arguments), identity(environment)),
+            self._run = (
+                db.execute(
+                    "INSERT INTO runs (started, arguments, environment) VALUES (?, ?, ?)",
+                    (started, identity(arguments), identity(environment)),
+                ).lastrowid
+                or 0
             )
 
     def question(self, values: dict[str, Any]) -> int:
@@ -147,9 +143,9 @@ class Store:
     def photo(self, name: str, sha256: str) -> int:
         """The number of a readable photo."""
         with self._transaction() as db:
-            db.execute(
-                "DELETE FROM failures WHERE (name, sha256, configuration) = (?, ?, ?)",
-                (name, sha256, NO_CONFIGURATION),
+            db.execute(  # also of an older content
+                "DELETE FROM failures WHERE name = ? AND configuration = ?",
+                (name, NO_CONFIGURATION),
             )
             return _number(db, "photos", {"name": name, "sha256": sha256})
 
@@ -185,7 +181,7 @@ class Store:
     def add_answers(self, configuration: int, answers: dict[int, Result | Failure]) -> None:
         """What a configuration made of some photos: all of it or nothing."""
         rows = {  # packed before the transaction, which others wait for
-            photo: (configuration, photo, *answer.row())
+            photo: (configuration, photo, self._run, *answer.row())
             for photo, answer in answers.items()
             if isinstance(answer, Result)
         }
@@ -209,14 +205,19 @@ class Store:
         with self._transaction() as db:
             _fail(db, name, sha256, NO_CONFIGURATION, reason)
 
-    def failures(self) -> list[str]:
-        """What has no result, and why, a line each."""
+    def failures(self, configurations: Iterable[int] | None = None) -> list[str]:
+        """What has no result, and why, a line each; of these configurations, or of all."""
+        wanted = None if configurations is None else {NO_CONFIGURATION, *configurations}
         with self._transaction() as db:
-            rows = db.execute(
-                "SELECT f.reason, f.name, c.method, c.height, c.width FROM failures f "
-                "LEFT JOIN configurations c ON c.id = f.configuration "
-                "ORDER BY f.name, f.configuration"
-            ).fetchall()
+            rows = [
+                row
+                for number, *row in db.execute(
+                    "SELECT f.configuration, f.reason, f.name, c.method, c.height, c.width "
+                    "FROM failures f LEFT JOIN configurations c ON c.id = f.configuration "
+                    "ORDER BY f.name, f.configuration"
+                )
+                if wanted is None or number in wanted
+            ]
         return [
             reason if method is None else f"{method} {height}×{width} of {name!r}: {reason}"
             for reason, name, method, height, width in rows
@@ -248,3 +249,22 @@ def _fail(db: sqlite3.Connection, name: str, sha256: str, configuration: int, re
     db.execute(
         "INSERT OR REPLACE INTO failures VALUES (?, ?, ?, ?)", (name, sha256, configuration, reason)
     )
+
+
+def _lock(path: Path) -> sqlite3.Connection:
+    """Held until it is closed or the process ends, however it ends; the store stays readable."""
+    with broken(path):
+        lock = sqlite3.connect(f"{path}.lock", timeout=0, isolation_level=None)
+    try:
+        with broken(path):
+            lock.execute("PRAGMA journal_mode = MEMORY")  # no second file beside it
+            lock.execute("BEGIN EXCLUSIVE")
+    except IgosError as error:
+        lock.close()
+        if "locked" not in str(error):
+            raise
+        raise IgosError(
+            f"store {str(path)!r}: another process is writing it; wait for it, or give another "
+            "--out"
+        ) from error
+    return lock

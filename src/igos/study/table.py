@@ -3,7 +3,7 @@
 import json
 import sqlite3
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,8 @@ class Row:
     common_photos: int = 0
     deletion_p: float | None = None
     insertion_p: float | None = None
+    deletion_wins: float | None = None  # share of the common photos where this method is better
+    insertion_wins: float | None = None
 
     def record(self) -> dict[str, Any]:
         """As JSON has it; a square resolution is one number."""
@@ -61,8 +63,12 @@ class _Results:
         )
 
 
-def summarise(path: Path, *, against: str | None = "igos") -> list[Row]:
-    """A row for each configuration that has results.
+def summarise(
+    path: Path, *, against: str | None = "igos", min_probability: float = 0.0
+) -> list[Row]:
+    """A row for each configuration that has results for photos of that probability.
+
+    Of photos with the same name the one that came last counts.
 
     `against` names the method that every other is tested against at the same resolution, by the
     paired Wilcoxon signed-rank test (two-sided) over the photos that both have. Of several settings
@@ -73,7 +79,7 @@ def summarise(path: Path, *, against: str | None = "igos") -> list[Row]:
             "SELECT c.id, q.identity, c.height, c.width, c.method, c.settings "
             "FROM configurations c JOIN questions q ON q.id = c.question ORDER BY c.id"
         ).fetchall()
-        results = {number: _results(db, number) for number, *_ in configurations}
+        results = {number: _results(db, number, min_probability) for number, *_ in configurations}
     references: dict[tuple[str, int, int], _Results] = {}
     for number, *place, method, _ in configurations:
         if method == against and results[number].photos:
@@ -113,20 +119,17 @@ def _row(
     )
 
 
-def _results(db: sqlite3.Connection, configuration: int) -> _Results:
-    columns = list(
-        zip(
-            *db.execute(
-                "SELECT photo, deletion, insertion, seconds FROM results WHERE configuration = ? "
-                "ORDER BY photo",
-                (configuration,),
-            ),
-            strict=True,
-        )
-    )
-    if not columns:
-        columns = [(), (), (), ()]
-    return _Results(list(columns[0]), *(np.array(values, float) for values in columns[1:]))
+def _results(db: sqlite3.Connection, configuration: int, min_probability: float) -> _Results:
+    rows = db.execute(
+        "SELECT r.photo, r.deletion, r.insertion, r.seconds FROM results r "
+        "JOIN configurations c ON c.id = r.configuration "
+        "JOIN predictions p ON p.photo = r.photo AND p.question = c.question "
+        "WHERE r.configuration = ? AND p.probability >= ? "
+        "AND r.photo IN (SELECT max(id) FROM photos GROUP BY name) ORDER BY r.photo",
+        (configuration, min_probability),
+    ).fetchall()
+    figures = np.array([row[1:] for row in rows], float).reshape(-1, 3)
+    return _Results([row[0] for row in rows], *figures.T)
 
 
 def _tested(row: Row, found: _Results, reference: _Results, against: str) -> Row:
@@ -138,6 +141,8 @@ def _tested(row: Row, found: _Results, reference: _Results, against: str) -> Row
         common_photos=len(common),
         deletion_p=paired_p(ours.deletion - theirs.deletion),
         insertion_p=paired_p(ours.insertion - theirs.insertion),
+        deletion_wins=wins(theirs.deletion - ours.deletion),
+        insertion_wins=wins(ours.insertion - theirs.insertion),
     )
 
 
@@ -166,6 +171,13 @@ def paired_p(differences: Values) -> float | None:
     return float(stats.wilcoxon(differences).pvalue)
 
 
+def wins(gains: Values) -> float | None:
+    """The share above 0; a draw is half a win."""
+    if len(gains) == 0:
+        return None
+    return float(((gains > 0) + 0.5 * (gains == 0)).mean())
+
+
 def labels(rows: Sequence[Row]) -> list[str]:
     """Each row's method, and those settings that tell it from others of the same name.
 
@@ -173,19 +185,19 @@ def labels(rows: Sequence[Row]) -> list[str]:
     """
     alike: dict[tuple[str, str, tuple[int, int]], list[Row]] = defaultdict(list)
     for row in rows:
-        alike[_question(row), row.method, row.resolution].append(row)
-    differing: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for (question, method, _), group in alike.items():
-        for key in {key for row in group for key in row.settings}:
-            if len({json.dumps(row.settings.get(key)) for row in group}) > 1:
-                differing[question, method].add(key)
-    return [_label(row.method, row.settings, differing[_question(row), row.method]) for row in rows]
+        alike[_kind(row)].append(row)
+    return [_label(row, alike[_kind(row)]) for row in rows]
 
 
-def _label(method: str, settings: Mapping[str, Any], keys: set[str]) -> str:
-    told = ", ".join(f"{key}={settings.get(key)}" for key in sorted(keys))
-    return f"{method} ({told})" if told else method
+def _kind(row: Row) -> tuple[str, str, tuple[int, int]]:
+    return json.dumps(row.question, sort_keys=True), row.method, row.resolution
 
 
-def _question(row: Row) -> str:
-    return json.dumps(row.question, sort_keys=True)
+def _label(row: Row, alike: Sequence[Row]) -> str:
+    keys = sorted({key for one in alike for key in one.settings})
+    told = [
+        f"{key}={row.settings.get(key)}"
+        for key in keys
+        if any(one.settings.get(key) != row.settings.get(key) for one in alike)
+    ]
+    return f"{row.method} ({', '.join(told)})" if told else row.method
