@@ -33,7 +33,10 @@ MEASURED = {
 
 @dataclass(frozen=True, kw_only=True)
 class IGOS:
-    """I-GOS with our measured defaults; `None` is the value measured for the resolution."""
+    """I-GOS with our measured defaults.
+
+    λ₁, λ₂ and noise that are `None` have the values measured for the resolution.
+    """
 
     resolution: int | tuple[int, int] = 28
     lambda1: float | None = None
