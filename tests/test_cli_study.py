@@ -233,6 +233,28 @@ def test_killed_at_any_moment_it_goes_on_and_ends_the_same(run: Run) -> None:
     assert contents(Path("killed.sqlite")) == whole
 
 
+@pytest.mark.usefixtures("photos")
+def test_ctrl_c_ends_it_in_good_order(run: Run) -> None:
+    words = ["evaluate", "photos", *NET, *FAST, "--out", "run.sqlite"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "igos.cli", *words],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "IGOS_TEST_DELAY": "0.01"},
+    )
+    while process.poll() is None and not (Path("run.sqlite").exists() and count("run.sqlite")):
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate()
+    assert process.returncode == 130
+    assert "stopped; the same command goes on with run.sqlite" in err
+    assert "Traceback" not in err
+    assert 0 < count("run.sqlite") < 11
+    assert run(*words)[0] == 0
+    assert count("run.sqlite") == 11
+
+
 def count(path: str) -> int:
     """Results committed so far, as another process sees them."""
     db = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
