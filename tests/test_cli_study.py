@@ -260,7 +260,7 @@ def count(path: str) -> int:
     db = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
     try:
         return int(db.execute("SELECT count(*) FROM results").fetchone()[0])
-    except sqlite3.OperationalError:  # no tables yet
+    except sqlite3.DatabaseError:  # no tables yet
         return 0
     finally:
         db.close()

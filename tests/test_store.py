@@ -111,6 +111,19 @@ def test_a_newer_schema_is_refused(path: Path) -> None:
         pass
 
 
+def test_a_store_whose_maker_was_killed_is_made(path: Path) -> None:
+    """SQLite has made the file, but no table is in it yet."""
+    path.touch()
+    with pytest.raises(IgosError, match="there is nothing in it"), reading(path):
+        pass
+    with sqlite3.connect(path) as db:
+        db.execute("PRAGMA journal_mode = WAL")
+    db.close()
+    assert path.stat().st_size > 0
+    with Store(path) as store:
+        assert store.question({}) == 1
+
+
 def test_files_that_are_no_stores_are_left_alone(path: Path, tmp_path: Path) -> None:
     with pytest.raises(IgosError, match="no such file"), reading(path):
         pass

@@ -79,10 +79,7 @@ def evaluate(
     chosen = read_methods(methods, settings)
     named("score", LINKS, score)
     named("curves", PROTOCOLS, curves)
-    texts = [text for text in resolutions.split(",") if text.strip()]
-    shapes = list(dict.fromkeys(_pair(read_resolution(text)) for text in texts))
-    if not shapes:
-        raise IgosError(f"resolutions {resolutions!r}: give at least one")
+    shapes = _resolutions(resolutions)
     at_once = _batch(batch)
     makers: dict[str, Maker] = {
         name: partial(_make, name, seed=seed, settings=own) for name, own in chosen.items()
@@ -140,17 +137,22 @@ def evaluate(
         except KeyboardInterrupt:
             print(f"igos: stopped; the same command goes on with {out}", file=sys.stderr)
             raise typer.Exit(STOPPED) from None
-        failures = store.failures(one.number for one in study.configurations)
-        results = sum(store.mean(one.number)[0] for one in study.configurations)
-        _print_table(out, "text", against=None, min_probability=min_probability)
+        _report(study, out)
+
+
+def _report(study: "Study", out: Path) -> None:
+    """The table, and on stderr what failed; it is an error if there is no result at all."""
+    _print_table(out, "text", against=None, min_probability=study.min_probability)
+    numbers = [configuration.number for configuration in study.configurations]
+    failures = study.store.failures(numbers)
     for failure in failures[:FAILURES_SHOWN]:
         print(f"igos: {failure}", file=sys.stderr)
     if len(failures) > FAILURES_SHOWN:
         print(f"igos: … {len(failures)} failures in all, see {out}", file=sys.stderr)
-    if results == 0:
+    if not any(study.store.mean(number)[0] for number in numbers):
         raise IgosError(
-            f"photos {str(photos)!r}: no photo could be explained, or none has a probability of at "
-            f"least {min_probability}"
+            "no photo could be explained, or none has the minimum probability, "
+            f"{study.min_probability}"
         )
 
 
@@ -190,10 +192,13 @@ def _make(
     return make(name, resolution=resolution, seed=seed, settings=settings)
 
 
-def _pair(resolution: int | tuple[int, int]) -> tuple[int, int]:
+def _resolutions(text: str) -> list[tuple[int, int]]:
     from igos.image import check_resolution
 
-    return check_resolution(resolution)
+    shapes = [check_resolution(read_resolution(one)) for one in text.split(",") if one.strip()]
+    if not shapes:
+        raise IgosError(f"resolutions {text!r}: give at least one")
+    return list(dict.fromkeys(shapes))
 
 
 def _batch(text: str) -> int | None:

@@ -86,12 +86,8 @@ class IGOS:
     @property
     def regularisation(self) -> Regularisation:
         """λ₁, λ₂ and noise in force: as set, or as measured."""
-        default = interpolate(MEASURED, check_resolution(self.resolution))
-        return Regularisation(
-            default.lambda1 if self.lambda1 is None else self.lambda1,
-            default.lambda2 if self.lambda2 is None else self.lambda2,
-            default.noise if self.noise is None else self.noise,
-        )
+        measured = interpolate(MEASURED, check_resolution(self.resolution))
+        return measured.but(lambda1=self.lambda1, lambda2=self.lambda2, noise=self.noise)
 
     @property
     def settings(self) -> dict[str, Any]:

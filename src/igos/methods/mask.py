@@ -57,11 +57,8 @@ class Mask:
     @property
     def regularisation(self) -> Regularisation:
         """λ₁ and λ₂ in force: as set, or as measured."""
-        default = interpolate(MEASURED, check_resolution(self.resolution))
-        return Regularisation(
-            default.lambda1 if self.lambda1 is None else self.lambda1,
-            default.lambda2 if self.lambda2 is None else self.lambda2,
-        )
+        measured = interpolate(MEASURED, check_resolution(self.resolution))
+        return measured.but(lambda1=self.lambda1, lambda2=self.lambda2)
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 
 @dataclass(frozen=True)
@@ -12,6 +13,10 @@ class Regularisation:
     lambda1: float
     lambda2: float
     noise: float = 0.0  # standard deviation of n_s, in pixel units (0..1)
+
+    def but(self, **given: float | None) -> Self:
+        """With what is given in place of what was measured; `None` is not given."""
+        return replace(self, **{name: value for name, value in given.items() if value is not None})
 
 
 def interpolate(table: Mapping[int, Regularisation], resolution: tuple[int, int]) -> Regularisation:

@@ -79,6 +79,8 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
     connection = connect(path, read_only=True)
     try:
         with broken(path):
+            if _is_empty(connection):
+                raise IgosError(f"store {str(path)!r}: there is nothing in it")
             yield connection
     finally:
         connection.close()
@@ -107,11 +109,11 @@ def _has_log(path: Path) -> bool:
 def _check(db: sqlite3.Connection, path: Path, *, read_only: bool) -> None:
     version = db.execute("PRAGMA user_version").fetchone()[0]
     owner = db.execute("PRAGMA application_id").fetchone()[0]
-    empty = db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0
     if not read_only:
         db.execute("PRAGMA synchronous = NORMAL")  # in WAL mode a killed process loses nothing
-    if empty and not read_only:
-        _create(db)
+    if _is_empty(db):  # new, or its maker was killed
+        if not read_only:
+            _create(db)
     elif owner != APPLICATION:
         raise IgosError(f"store {str(path)!r}: not a store of igos; give another file")
     elif version != SCHEMA:
@@ -119,6 +121,10 @@ def _check(db: sqlite3.Connection, path: Path, *, read_only: bool) -> None:
             f"store {str(path)!r}: written by another version of igos (schema {version}, this one "
             f"knows {SCHEMA}); use that version, or give another file"
         )
+
+
+def _is_empty(db: sqlite3.Connection) -> bool:
+    return bool(db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0)
 
 
 def _create(db: sqlite3.Connection) -> None:
