@@ -206,7 +206,6 @@ def test_photos_that_cannot_be_read_are_written_down(
     (folder / "text.jpg").write_text("I am no photo")
     (folder / "notes.txt").write_text("nor is this")
     (folder / "x.jpg").mkdir()
-    (folder / "tiny.png").write_bytes(b"")
     Image.new("RGB", (3, 3)).save(folder / "tiny.png")
     listed = [*list_photos(folder), Listed("x.jpg", folder / "x.jpg"), Listed("no", folder / "no")]
     with Store(tmp_path / "run.sqlite") as store:
@@ -216,8 +215,7 @@ def test_photos_that_cannot_be_read_are_written_down(
         assert store.mean(study.configurations[0].number)[0] == 7
         run(study, listed)
         assert store.failures() == failures
-    reasons = ("broken", "empty", "no: no such file", "text", "tiny", "x.jpg")
-    assert len(failures) == len(reasons)
+    assert len(failures) == 6
     assert [("broken or truncated" in f) for f in failures] == [True] + [False] * 5
     assert sum("not an image that Pillow can read" in f for f in failures) == 2
     assert sum("no such file" in f for f in failures) == 1
@@ -390,6 +388,7 @@ def test_odd_names_and_links(classifier: Classifier, folder: Path, tmp_path: Pat
     (folder / "circle").symlink_to(folder)
     os.mkfifo(folder / "pipe.jpg")
     listed = list_photos(folder)
+    assert list_photos(Path(os.fsdecode(odd)))[0].name == "\\xff.png"
     assert [photo.label for photo in listed if photo.name == "ant/b.png"] == ["ant"]
     assert len(listed) == 7 + 1 + 1
     with Store(tmp_path / "run.sqlite") as store:

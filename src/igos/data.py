@@ -124,7 +124,7 @@ def list_photos(source: Path) -> list[Listed]:
     elif source.suffix.lower() == ".csv":
         photos = _in_table(source)
     elif source.is_file():
-        photos = [Listed(source.name, source)]
+        photos = [Listed(_text(source.name), source)]
     else:
         raise IgosError(f"photos {str(source)!r}: no such file or folder")
     if not photos:
