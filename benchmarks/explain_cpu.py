@@ -14,14 +14,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from igos.answer import CHUNK
+from igos.answer import pose
 from igos.data import sample_photo
 from igos.descent import Armijo
 from igos.image import blur, l1, phi, tv
 from igos.methods.igos import IGOS
 from igos.models import load
 from igos.models.sources import efficientnet_lite
-from igos.problem import Problem
 
 
 def plain(model: torch.nn.Module, image: Tensor, target: int, std: Tensor, method: IGOS) -> Tensor:
@@ -72,14 +71,7 @@ def main() -> None:
     target = int(fast.module(image).argmax())
     std = torch.tensor(fast.normalisation.std).view(-1, 1, 1)
     method = IGOS(resolution=args.resolution, tolerance=0.0)
-    problem = Problem(
-        fast.module,
-        image,
-        blur(image),
-        target,
-        std=fast.normalisation.std,
-        chunk=CHUNK["cpu"],
-    )
+    problem = pose(fast, image, blur(image), target)
     print(f"{torch.get_num_threads()} threads, {method.settings}")
     runs: dict[str, Callable[[], Tensor]] = {
         "igos": lambda: method(problem),

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 import igos.descent
-from igos.answer import CHUNK, Answer, answer
+from igos.answer import Answer, answer, pose
 from igos.data import list_photos, read_photo
 from igos.image import blur
 from igos.methods import make
@@ -40,13 +40,11 @@ def problems(table: Path, classifier: Classifier, *, limit: int, batch: int) -> 
             if probability >= MIN_PROBABILITY:
                 suitable.append((image, label))
     return [
-        Problem(
-            classifier.module,
+        pose(
+            classifier,
             image := torch.stack([image for image, _ in some]),
             blur(image),
             torch.tensor([label for _, label in some]),
-            std=classifier.normalisation.std,
-            chunk=CHUNK.get(image.device.type, CHUNK["mps"]),
         )
         for some in (suitable[at : at + batch] for at in range(0, len(suitable), batch))
     ]

@@ -17,6 +17,7 @@ ORDER = (
     "errors",
     "image",
     "data",
+    "passes",
     "problem",
     "descent",
     "methods",

@@ -138,7 +138,7 @@ def test_our_settings() -> None:
         "lambda2": 2.0,
         "noise": 0.01,
         "path_steps": 10,
-        "max_iterations": 15,
+        "max_iterations": 10,
         "tolerance": 0.003,
         "patience": 8,
         "average": True,

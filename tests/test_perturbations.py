@@ -91,7 +91,9 @@ def test_rises_masks_do_not_depend_on_how_many_come_at_once(problem: Problem) ->
 
 
 def test_rise_keeps_the_share_asked_for() -> None:
-    masks = RISE(cells=7, keep=0.3).draw(400, (40, 30), torch.Generator().manual_seed(1))
+    method = RISE(cells=7, keep=0.3)
+    drawn = method.draw(400, torch.Generator().manual_seed(1))
+    masks = method.enlarge(drawn, (40, 30))
     assert masks.shape == (400, 1, 40, 30)
     assert ((masks >= 0) & (masks <= 1 + 1e-6)).all()  # rounding of the interpolation
     # 400 × 49 cells with standard deviation √(0.3·0.7): 4 standard errors

@@ -47,18 +47,48 @@ def test_the_gradient_taken_in_chunks_is_autograds(net: nn.Module, problem: Prob
 
 
 def test_phi_adds_noise_in_pixel_units_to_the_image_alone(problem: Problem) -> None:
-    masks, noise = random(3, 4, 1, 6, 5).sigmoid(), random(4, 3, 12, 10, seed=5)
-    composed = problem.phi(masks, noise)
-    for b in range(3):
-        for k in range(4):
-            noisy = problem.image[b] + noise[k] / torch.tensor([0.5, 0.25, 0.2])[:, None, None]
-            torch.testing.assert_close(composed[b, k], phi(noisy, problem.baseline[b], masks[b, k]))
+    masks, noise = random(4, 1, 6, 5).sigmoid(), random(4, 3, 12, 10, seed=5)
+    rows = [2, 0, 0, 1]
+    composed = problem.phi(masks, torch.tensor(rows), noise)
+    for k, row in enumerate(rows):
+        noisy = problem.image[row] + noise[k] / torch.tensor([0.5, 0.25, 0.2])[:, None, None]
+        torch.testing.assert_close(composed[k], phi(noisy, problem.baseline[row], masks[k]))
+
+
+def naive(problem: Problem, masks: Tensor, noise: Tensor) -> Tensor:
+    """f_c(Φ(I₀ + n, M)), one mask after another."""
+    std = torch.tensor(problem.std)[:, None, None]
+    scores = [
+        [
+            problem.score(
+                phi(image + noise[k] / std, baseline, mask)[None, None].expand(3, -1, -1, -1, -1)
+            )[b, 0]
+            for k, mask in enumerate(some)
+        ]
+        for b, (image, baseline, some) in enumerate(
+            zip(problem.image, problem.baseline, masks, strict=True)
+        )
+    ]
+    return torch.stack([torch.stack(row) for row in scores])
+
+
+def test_masks_are_composed_and_scored_one_after_another(problem: Problem) -> None:
+    """Chunks of 7 cut through the 4 masks of an image, and through the noise of each."""
+    masks = random(3, 4, 1, 6, 5).sigmoid().requires_grad_()
+    noise = random(4, 3, 12, 10, seed=5)
+    scores, expected = problem.score_masked(masks, noise), naive(problem, masks, noise)
+    torch.testing.assert_close(scores, expected)
+    weights = random(3, 4, seed=3)
+    gradients = [torch.autograd.grad((weights * s).sum(), masks)[0] for s in (scores, expected)]
+    torch.testing.assert_close(*gradients)
+    torch.testing.assert_close(problem.score_masked(masks.detach(), noise), expected.detach())
 
 
 def test_objective_is_the_sum_of_its_parts(problem: Problem) -> None:
     masks = random(3, 4, 1, 6, 5).sigmoid()
     objective = Objective(problem, lambda1=0.7, lambda2=3.0)
-    expected = problem.score(problem.phi(masks)) + 0.7 * l1(masks) + 3.0 * tv(masks)
+    score = naive(problem, masks, torch.zeros(4, 3, 12, 10, dtype=masks.dtype))
+    expected = score + 0.7 * l1(masks) + 3.0 * tv(masks)
     torch.testing.assert_close(objective(masks), expected)
 
 

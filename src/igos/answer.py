@@ -16,11 +16,12 @@ from igos.errors import IgosError, first_line
 from igos.methods.base import Iterative, Method
 from igos.metrics.curves import PAPER, Curve, CurveProtocol, deletion, insertion
 from igos.models.classifier import Classifier
-from igos.problem import Problem, evaluating, precision
+from igos.models.fast import MOST
+from igos.passes import evaluating, precision
+from igos.problem import Link, Problem, probability
 
 LOW_PROBABILITY = 0.01  # the paper's failure case
 KEPT_SHARE = 0.2  # ours: a baseline that keeps more of the score still shows the class
-CHUNK = {"cpu": 4, "cuda": 256, "mps": 32}  # images in one pass; 4 fit a CPU's caches
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +39,27 @@ class Answer:
 
     def converged(self, at: int) -> bool | None:
         return None if self.last is None else bool(self.last.converged[at])
+
+
+def pose(
+    classifier: Classifier,
+    images: Tensor,
+    baseline: Tensor,
+    target: int | Tensor | Callable[[Any], Tensor],
+    *,
+    link: Link = probability,
+) -> Problem:
+    """The problem of a classifier and images (B, 3, H, W), run as fast as the classifier can."""
+    return Problem(
+        classifier.module,
+        images,
+        baseline,
+        target,
+        link=link,
+        std=classifier.normalisation.std,
+        chunk=classifier.chunk or MOST.get(images.device.type, MOST["mps"]),
+        fast=classifier.fast,
+    )
 
 
 def answer(
@@ -110,6 +132,11 @@ def device_of(classifier: Classifier) -> torch.device:
     """Where the model runs; one without parameters runs anywhere."""
     parameter = next(classifier.module.parameters(), None)
     return torch.device("cpu") if parameter is None else parameter.device
+
+
+def precision_of(classifier: Classifier) -> str:
+    """In which its scores are computed; a model that was not loaded by us has its own."""
+    return "own" if classifier.fast is None else str(classifier.fast.precision)
 
 
 @dataclass(frozen=True)

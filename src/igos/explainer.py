@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,17 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from igos.answer import CHUNK, Prediction, answer, check_class, classify, doubts, tried
+from igos.answer import (
+    Answer,
+    Prediction,
+    answer,
+    check_class,
+    classify,
+    doubts,
+    pose,
+    precision_of,
+    tried,
+)
 from igos.data import SAMPLE, prepare, read_photo, sample_photo
 from igos.descent import Step
 from igos.errors import IgosError, unknown
@@ -19,8 +30,7 @@ from igos.image import BASELINES, Baseline, Normalisation
 from igos.methods import make
 from igos.methods.base import Method, Native, check_native
 from igos.metrics.curves import PAPER, CurveProtocol
-from igos.models import load, pick_device
-from igos.models.accelerate import accelerate
+from igos.models import load, pick_device, quicken
 from igos.models.classifier import Classifier
 from igos.problem import Link, Problem, probability
 
@@ -43,6 +53,7 @@ def explain(
     protocol: CurveProtocol = PAPER,
     seed: int = 0,
     device: str = "auto",
+    precision: str = "auto",
     watch: Callable[[Step], None] | None = None,
 ) -> Explanation:
     """Why does `model` see `target` in `photo`?
@@ -51,28 +62,30 @@ def explain(
     takes tensors only, for it says nothing of its preprocessing. `target` is a class index, a
     class name, or a function from the model's output to one number an image; by default it is
     the predicted class. `resolution` (by default 28×28, or the method's own), `seed` and
-    `settings` are for a method given by name, `device` for a model that is not a `Classifier`
-    yet. `baseline` is a name of `BASELINES`, an image file, a tensor like the image, or a
-    function. `protocol` is how both curves are made. `watch` is called with each `Step`.
+    `settings` are for a method given by name, `device` and `precision` (auto, fp32, tf32 or fp16)
+    for a model that is not a `Classifier` yet. `baseline` is a name of `BASELINES`, an image file,
+    a tensor like the image, or a function. `protocol` is how both curves are made. `watch` is
+    called with each `Step`.
     """
-    classifier = _classifier(model, photo, device)
+    classifier = _classifier(model, photo, device, precision)
     image = _image(photo, classifier)
     probabilities = classify(classifier, image)[0]
-    problem = Problem(
-        classifier.module,
+    problem = pose(
+        classifier,
         image,
         find_baseline(baseline, classifier)(image, classifier.normalisation),
         _target(target, classifier, probabilities),
         link=link,
-        std=classifier.normalisation.std,
-        chunk=CHUNK.get(image.device.type, CHUNK["mps"]),
     )
     name = method if isinstance(method, str) else type(method).__name__.lower()
     if isinstance(method, str):
         method = make(method, resolution=resolution, seed=seed, settings=settings)
     if isinstance(method, Native):
         check_native(method, resolution, method.native_resolution(problem))
-    found = answer(method, problem, model=classifier.name, protocol=protocol, watch=watch)
+    found = _within_memory(
+        problem,
+        lambda fits: answer(method, fits, model=classifier.name, protocol=protocol, watch=watch),
+    )
     index = None if callable(problem.target) else int(problem.target)
     warnings = []
     if index is not None:
@@ -94,6 +107,7 @@ def explain(
             "baseline": str(baseline) if isinstance(baseline, str | Path) else "given",
             "score": "given" if index is None else getattr(link, "__name__", "given"),
             "curves": protocol.name,
+            "precision": precision_of(classifier),
         },
         heatmap=found.heatmap[0, 0].float().cpu(),
         deletion=found.deletion[0],
@@ -135,11 +149,28 @@ def find_baseline(baseline: str | Path | Tensor | Baseline, classifier: Classifi
     return same_for_all
 
 
-def _classifier(model: str | Classifier | nn.Module, photo: Photo, device: str) -> Classifier:
+def _within_memory(problem: Problem, work: Callable[[Problem], Answer]) -> Answer:
+    """`work` on the problem, with fewer images in a pass where memory runs out."""
+    while True:
+        try:
+            return work(problem)
+        except torch.OutOfMemoryError as error:
+            if problem.chunk == 1:
+                raise IgosError(
+                    "out of memory with one image at a time; give a smaller resolution or model, "
+                    "or device cpu"
+                ) from error
+        problem = replace(problem, chunk=problem.chunk // 2)
+        torch.cuda.empty_cache()
+
+
+def _classifier(
+    model: str | Classifier | nn.Module, photo: Photo, device: str, precision: str
+) -> Classifier:
     if isinstance(model, Classifier):
         return model
     if isinstance(model, str):
-        return load(model, device=device)
+        return load(model, device=device, precision=precision)
     name = type(model).__name__
 
     def preprocess(_: object) -> Tensor:
@@ -149,9 +180,8 @@ def _classifier(model: str | Classifier | nn.Module, photo: Photo, device: str) 
         )
 
     example = _one_image(photo) if isinstance(photo, Tensor) else preprocess(photo)
-    return Classifier(
-        name, accelerate(model, pick_device(device), example), preprocess, Normalisation()
-    )
+    bare = Classifier(name, model, preprocess, Normalisation())
+    return quicken(bare, pick_device(device), example, precision=precision)
 
 
 def _one_image(photo: Tensor) -> Tensor:

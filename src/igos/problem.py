@@ -1,24 +1,25 @@
 """What is explained (`Problem`) and what is minimised (`Objective`).
 
-`Problem.score` is the only place that runs the model. It works through the images in chunks and,
-where gradients are wanted, takes each chunk's gradient at once: the model's activations are those
-of one chunk, however many path points, trials or photos are asked for.
+`Problem.score` and `score_masked` are where the model runs. They work through the images in chunks
+and, where gradients are wanted, take each chunk's gradient at once: the images composed and the
+model's activations are those of one chunk, however many path points, trials or photos there are.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
 from igos.errors import IgosError
 from igos.image import l1, phi, tv
+from igos.passes import Passes, precision
 
 Link = Callable[[Tensor, Tensor], Tensor]
+Compose = Callable[[Tensor, Tensor], Tensor]  # n inputs and their places (n,) -> n images
 
 
 def probability(logits: Tensor, classes: Tensor) -> Tensor:
@@ -50,8 +51,10 @@ class Problem:
     link: Link = probability
     std: tuple[float, ...] = (1.0, 1.0, 1.0)
     chunk: int = 32  # images in one pass of the model
+    fast: Passes | None = None  # the same function, faster, for scores; None: the model itself
     _classes: Tensor | None = field(init=False, repr=False)  # (B,)
     _highest_class: int = field(init=False, repr=False)
+    _std: Tensor = field(init=False, repr=False)  # (3, 1, 1)
 
     def __post_init__(self) -> None:
         if self.image.ndim != 4:
@@ -68,6 +71,7 @@ class Problem:
         classes = None if callable(self.target) else self._one_class_an_image(self.target)
         object.__setattr__(self, "_classes", classes)
         object.__setattr__(self, "_highest_class", -1 if classes is None else int(classes.max()))
+        object.__setattr__(self, "_std", self.image.new_tensor(self.std).view(-1, 1, 1))
 
     def _one_class_an_image(self, target: int | Tensor) -> Tensor:
         whole = isinstance(target, Integral) or (
@@ -86,46 +90,75 @@ class Problem:
         """(H, W)"""
         return self.image.shape[-2], self.image.shape[-1]
 
-    def phi(self, masks: Tensor, noise: Tensor | None = None) -> Tensor:
-        """Φ(I₀ + n, M) for K masks of each image: (B, K, 1, h, w) -> (B, K, 3, H, W).
+    def phi(self, masks: Tensor, rows: Tensor, noise: Tensor | None = None) -> Tensor:
+        """Φ(I₀ + n, M), each mask on the image of its row: (n, 1, h, w), (n,) -> (n, 3, H, W).
 
-        `noise`, broadcast against (B, K, 3, H, W), is in pixel units.
+        `noise`, (n, 3, H, W), is in pixel units.
         """
-        image = self.image[:, None]
+        image = self.image[rows]
         if noise is not None:
-            image = image + noise / image.new_tensor(self.std).view(-1, 1, 1)
-        return phi(image, self.baseline[:, None], masks)
+            image = image + noise / self._std
+        return phi(image, self.baseline[rows], masks)
 
     def score(self, images: Tensor) -> Tensor:
         """f_c of K versions of each image: (B, K, 3, H, W) -> (B, K), differentiable once."""
-        batch, versions = images.shape[:2]
-        flat = images.flatten(0, 1)
-        rows = torch.arange(batch, device=images.device).repeat_interleave(versions)
+        return self._score(images, lambda some, _: some)
+
+    def score_masked(self, masks: Tensor, noise: Tensor | None = None) -> Tensor:
+        """f_c(Φ(I₀ + n, M)) of K masks of each image: (B, K, 1, h, w) -> (B, K).
+
+        Differentiable once. `noise`, (K, 3, H, W) in pixel units, is shared by the images.
+        """
+        versions = masks.shape[1]
+
+        def compose(some: Tensor, at: Tensor) -> Tensor:
+            return self.phi(some, at // versions, None if noise is None else noise[at % versions])
+
+        return self._score(masks, compose)
+
+    def _score(self, inputs: Tensor, compose: Compose) -> Tensor:
+        batch, versions = inputs.shape[:2]
+        flat = inputs.flatten(0, 1)
         scores: Tensor
-        if torch.is_grad_enabled() and images.requires_grad:
-            scores = _ScoreWithGradient.apply(flat, rows, self)
+        if torch.is_grad_enabled() and inputs.requires_grad:
+            scores = _ScoreWithGradient.apply(flat, versions, compose, self)
         else:
-            with evaluating(self.model), torch.no_grad():
-                scores = torch.cat([self.run(*some) for some in self._chunks(flat, rows)])
+            with self._passes.ready(), torch.no_grad():
+                scores = torch.cat(
+                    [
+                        self._to_scores(self._passes(compose(some, at), self.chunk), at // versions)
+                        for some, at in self._chunks(flat)
+                    ]
+                )
         return scores.view(batch, versions)
 
-    def _chunks(self, flat: Tensor, rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        return zip(torch.split(flat, self.chunk), torch.split(rows, self.chunk), strict=True)
+    @property
+    def _passes(self) -> Passes:
+        return self.fast or Passes(self.model)
+
+    def _chunks(self, flat: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """The inputs, at most `chunk` at once, and the places they have among all."""
+        places = torch.arange(len(flat), device=flat.device)
+        return zip(torch.split(flat, self.chunk), torch.split(places, self.chunk), strict=True)
 
     def run(self, images: Tensor, rows: Tensor) -> Tensor:
-        """One pass of the model: (n, 3, H, W) and the image each belongs to -> (n,)."""
-        output = self.model(images.to(precision(self.model, images)))
+        """One plain pass of the model: (n, 3, H, W) and the image each belongs to -> (n,)."""
+        return self._to_scores(self.model(images.to(precision(self.model, images))), rows)
+
+    def _to_scores(self, output: Any, rows: Tensor) -> Tensor:
+        """f_c from the model's output for n images, and the image each belongs to: (n,)."""
+        count = len(rows)
         if callable(self.target):
             scores = self.target(output)
-            if not isinstance(scores, Tensor) or scores.shape != (len(images),):
+            if not isinstance(scores, Tensor) or scores.shape != (count,):
                 raise IgosError(
-                    f"the target function returned {_shape(scores)} for {len(images)} images: "
+                    f"the target function returned {_shape(scores)} for {count} images: "
                     "it must return one number for each image"
                 )
             return _at_least_float32(scores)
-        if not isinstance(output, Tensor) or output.ndim != 2 or len(output) != len(images):
+        if not isinstance(output, Tensor) or output.ndim != 2 or len(output) != count:
             raise IgosError(
-                f"the model returned {_shape(output)}, not ({len(images)} images, classes): "
+                f"the model returned {_shape(output)}, not ({count} images, classes): "
                 "give a function from its output to one number an image as the target"
             )
         if self._highest_class >= output.shape[1]:
@@ -135,12 +168,6 @@ class Problem:
             )
         assert self._classes is not None
         return self.link(_at_least_float32(output), self._classes[rows])
-
-
-def precision(model: object, images: Tensor) -> torch.dtype:
-    """The model's: masks and images stay in at least float32, also for a float16 model."""
-    parameters = model.parameters() if isinstance(model, nn.Module) else ()
-    return next((p.dtype for p in parameters if p.is_floating_point()), images.dtype)
 
 
 def _at_least_float32(values: Tensor) -> Tensor:
@@ -154,44 +181,61 @@ def _shape(value: object) -> str:
 class _ScoreWithGradient(torch.autograd.Function):
     """Scores whose gradient is taken chunk by chunk in the forward pass.
 
-    A score depends on its own image alone, so d(any loss)/d(image) is the loss's derivative with
+    A score depends on its own input alone, so d(any loss)/d(input) is the loss's derivative with
     respect to that one score times the gradient kept here.
     """
 
     @staticmethod
-    def forward(ctx: FunctionCtx, flat: Tensor, rows: Tensor, problem: Problem) -> Tensor:
+    def forward(
+        ctx: FunctionCtx, flat: Tensor, versions: int, compose: Compose, problem: Problem
+    ) -> Tensor:
         scores: list[Tensor] = []
         gradients: list[Tensor] = []
-        with evaluating(problem.model), torch.enable_grad():
-            for some, row in problem._chunks(flat, rows):
-                images = some.detach().requires_grad_()
-                score = problem.run(images, row)
-                if not score.requires_grad:
-                    raise IgosError("the model's output has no gradient: it must be differentiable")
-                gradients += torch.autograd.grad(score.sum(), images)
-                scores.append(score.detach())
+        passes = problem._passes
+        with passes.ready(), torch.enable_grad():
+            for some, at in problem._chunks(flat):
+                inputs = some.detach().requires_grad_()
+                output = passes(compose(inputs, at), problem.chunk)
+                score, gradient = _differentiate(problem, output, at // versions, inputs)
+                scores.append(score)
+                gradients.append(gradient)
         ctx.save_for_backward(torch.cat(gradients))
         return torch.cat(scores)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None, None]:
         (gradients,) = ctx.saved_tensors
-        return upstream[:, None, None, None] * gradients, None, None
+        return upstream.view(-1, 1, 1, 1) * gradients, None, None, None
 
 
-@contextmanager
-def evaluating(model: object) -> Iterator[None]:
-    """The model in evaluation mode; afterwards every module is in the mode it was in."""
-    modes = {m: m.training for m in model.modules()} if isinstance(model, nn.Module) else {}
-    training = [module for module, mode in modes.items() if mode]
-    try:
-        for module in training:
-            module.training = False
-        yield
-    finally:
-        for module in training:
-            module.training = True
+# What the largest derivative at a float16 model's output is scaled to on its way back: far above
+# float16's smallest numbers (6e-8) and far below its largest (65504).
+HALF_SCALE = 256.0
+
+
+def _differentiate(
+    problem: Problem, output: Any, rows: Tensor, inputs: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The scores (n,) and each one's gradient with respect to its input."""
+    if not isinstance(output, Tensor) or output.dtype != torch.float16:
+        scores = problem._to_scores(output, rows)
+        _check_differentiable(scores)
+        return scores.detach(), torch.autograd.grad(scores.sum(), inputs)[0]
+    _check_differentiable(output)
+    wide = output.detach().float().requires_grad_()
+    scores = problem._to_scores(wide, rows)
+    (slope,) = torch.autograd.grad(scores.sum(), wide)
+    steepest = slope.flatten(1).abs().amax(dim=1).clamp(min=1e-30)  # (n,)
+    scale = HALF_SCALE / steepest
+    scaled = (slope * scale.view(-1, *[1] * (slope.ndim - 1))).to(output.dtype)
+    (gradient,) = torch.autograd.grad(output, inputs, scaled)
+    return scores.detach(), gradient / scale.view(-1, 1, 1, 1)
+
+
+def _check_differentiable(result: Tensor) -> None:
+    if not result.requires_grad:
+        raise IgosError("the model's output has no gradient: it must be differentiable")
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,7 +251,7 @@ class Objective:
 
     def f(self, masks: Tensor, noise: Tensor | None = None) -> Tensor:
         """The part that the path-integrated gradient is taken of."""
-        return self.problem.score(self.problem.phi(masks, noise))
+        return self.problem.score_masked(masks, noise)
 
     def g(self, masks: Tensor) -> Tensor:
         """The part that the plain gradient is taken of."""

@@ -12,11 +12,13 @@ import typer
 from igos.cli.options import (
     BAD_INPUT,
     Baseline,
+    Compile,
     Curves,
     Device,
     Methods,
     MethodSettings,
     Model,
+    Precision,
     Ratio,
     Score,
     Seed,
@@ -64,6 +66,8 @@ def explain(
     ratio: Ratio = 0.2,
     seed: Seed = 0,
     device: Device = "auto",
+    precision: Precision = "auto",
+    compiled: Compile = None,
     out: Out = Path("igos-out"),
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the records to stdout, one a line, nothing else.")
@@ -90,7 +94,9 @@ def explain(
     from igos.models import load
 
     with redirect_stdout(sys.stderr):  # downloads and models may print; stdout is ours
-        classifier = load(model, weights=weights, device=device)
+        classifier = load(
+            model, weights=weights, device=device, precision=precision, compiled=bool(compiled)
+        )
     find_baseline(baseline, classifier)  # what is wrong for every photo is said once
     if target is not None:
         classifier.find_class(target)
@@ -142,6 +148,8 @@ def compare(
     ratio: Ratio = 0.2,
     seed: Seed = 0,
     device: Device = "auto",
+    precision: Precision = "auto",
+    compiled: Compile = None,
     out: Out = Path("igos-out"),
 ) -> None:
     """Explain one photo by several methods: one picture, side by side with their curves.
@@ -165,7 +173,9 @@ def compare(
     from igos.models import load
 
     with redirect_stdout(sys.stderr):
-        classifier = load(model, weights=weights, device=device)
+        classifier = load(
+            model, weights=weights, device=device, precision=precision, compiled=bool(compiled)
+        )
     explanations = []
     for name, method in made.items():
         iterations = method.settings.get("max_iterations")

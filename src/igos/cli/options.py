@@ -28,6 +28,18 @@ Ratio = Annotated[
 ]
 Seed = Annotated[int, typer.Option(help="Of all random draws.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")]
+Precision = Annotated[
+    str,
+    typer.Option(help="Of the scores: fp32, tf32, fp16, or auto: fp16 on CUDA where it holds."),
+]
+Compile = Annotated[
+    bool | None,
+    typer.Option(
+        "--compile/--no-compile",
+        help="Compile the model: a minute, then faster. [default: on CUDA, for many photos]",
+        show_default=False,
+    ),
+]
 Target = Annotated[
     str | None,
     typer.Option("--target", "-t", help="Class index or name [default: the predicted class]."),

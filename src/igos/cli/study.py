@@ -13,11 +13,13 @@ import typer
 
 from igos.cli.options import (
     Baseline,
+    Compile,
     Curves,
     Device,
     Methods,
     MethodSettings,
     Model,
+    Precision,
     Score,
     Seed,
     Weights,
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
 STOPPED = 130  # the exit code after Ctrl-C, as shells have it
 FAILURES_SHOWN = 20
+COMPILED_FROM = 1000  # heatmaps, from which compiling the model on CUDA pays
 
 
 def evaluate(
@@ -67,6 +70,8 @@ def evaluate(
     ] = "auto",
     heatmaps: Annotated[bool, typer.Option(help="Keep the heatmaps in the store.")] = True,
     device: Device = "auto",
+    precision: Precision = "auto",
+    compiled: Compile = None,
     out: Annotated[
         Path, typer.Option("--out", "-o", help="The store, an SQLite file; made, or gone on with.")
     ] = Path("igos.sqlite"),
@@ -87,13 +92,19 @@ def evaluate(
     for maker in makers.values():
         maker(None)  # a wrong setting is said before anything is loaded
     listed = list_photos(photos)
-    from igos.models import load
+    from igos.answer import precision_of
+    from igos.models import load, pick_device
     from igos.study.plan import Question, environment, plan
     from igos.study.run import evaluate as run
     from igos.study.store import Store
 
     with redirect_stdout(sys.stderr):
-        classifier = load(model, weights=weights, device=device)
+        heatmaps_wanted = min(limit or len(listed), len(listed)) * len(makers) * len(shapes)
+        if compiled is None:
+            compiled = pick_device(device).type == "cuda" and heatmaps_wanted >= COMPILED_FROM
+        classifier = load(
+            model, weights=weights, device=device, precision=precision, compiled=compiled
+        )
     with Store(out) as store:
         question = Question(
             model=model,
@@ -102,6 +113,7 @@ def evaluate(
             baseline=baseline,
             score=score,
             curves=curves,
+            precision=precision_of(classifier),
         )
         study = plan(
             store,

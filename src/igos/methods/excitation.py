@@ -21,7 +21,8 @@ from igos.methods.adapter import copied, pieces, scored
 from igos.methods.base import Plain, UnsuitedError
 from igos.methods.layers import Call, before_last_stage, calls, has_parameters, named
 from igos.methods.winning import probabilities, ruleless, rules
-from igos.problem import Problem, precision
+from igos.passes import precision
+from igos.problem import Problem
 
 SUM_TOLERANCE = 1e-2  # ours; rounding in float32 changed the sum by 1e-6
 SAME = 1e-3  # of the score: what merging batch norms may change by rounding; ours

@@ -20,7 +20,8 @@ from igos.errors import IgosError
 from igos.methods.adapter import Scores, check_link, copied, library, pieces, scored
 from igos.methods.base import Plain, check_seed
 from igos.methods.rectifiers import check_rectifiers, replace_rectifiers
-from igos.problem import Problem, evaluating
+from igos.passes import evaluating
+from igos.problem import Problem
 
 
 def largest(attributions: Tensor) -> Tensor:

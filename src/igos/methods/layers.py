@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from igos.errors import IgosError, unknown
 from igos.methods.base import UnsuitedError
-from igos.problem import Problem, evaluating
+from igos.passes import evaluating
+from igos.problem import Problem
 
 # Layers with parameters that may follow the last convolution: VGG has 3. A transformer's only
 # convolution cuts the image into patches, and dozens follow.

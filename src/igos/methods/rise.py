@@ -1,10 +1,9 @@
 """RISE: the mean of random masks, weighted by the score they leave (Petsiuk et al., BMVC 2018)."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from igos.errors import IgosError
@@ -34,33 +33,44 @@ class RISE(Plain):
     def __call__(self, problem: Problem) -> Tensor:
         """Σ score · mask / (N·p), (B, 1, H, W); what a mask hides is 0 in the model's input.
 
-        The masks come as they are needed, so memory does not grow with their number, and from the
-        CPU's generator, so that every device and every image of a batch meets the same ones.
+        The masks come as they are needed, so memory does not grow with their number. They are
+        drawn by the CPU's generator, so that every device and every image of a batch meets the
+        same ones, and made on the device.
         """
         generator = torch.Generator().manual_seed(self.seed)
         each = max(1, problem.chunk // len(problem.image))
+        hidden = replace(problem, baseline=torch.zeros_like(problem.image))
         total = torch.zeros_like(problem.image[:, :1])
         for start in range(0, self.masks, each):
-            masks = self.draw(min(each, self.masks - start), problem.size, generator)
-            masks = masks.to(problem.image)  # (N, 1, H, W)
+            drawn = self.draw(min(each, self.masks - start), generator)
+            masks = self.enlarge(drawn.to(problem.image), problem.size)  # (N, 1, H, W)
             with torch.no_grad():
-                scores = problem.score(problem.image[:, None] * masks)  # (B, N)
+                scores = hidden.score_masked(masks.expand(len(total), *masks.shape))  # (B, N)
             total += torch.einsum("bn,nchw->bchw", scores.to(masks), masks)
         return total / (self.masks * self.keep)
 
-    def draw(self, count: int, size: tuple[int, int], generator: torch.Generator) -> Tensor:
-        """Grids of cells kept with probability p, upsampled and shifted by less than a cell."""
-        cell = [math.ceil(side / self.cells) for side in size]
-        # One draw for each mask, so that the masks do not depend on how many come at once.
-        drawn = torch.stack(
-            [torch.rand(self.cells**2 + 2, generator=generator) for _ in range(count)]
+    def draw(self, count: int, generator: torch.Generator) -> Tensor:
+        """For each mask its shift, two shares of a cell, and its cells, 1 where kept: (N, 2 + s²).
+
+        The numbers do not depend on how many masks come at once.
+        """
+        drawn = torch.rand(count, 2 + self.cells**2, generator=generator)
+        return torch.cat([drawn[:, :2], (drawn[:, 2:] < self.keep).float()], dim=1)
+
+    def enlarge(self, drawn: Tensor, size: tuple[int, int]) -> Tensor:
+        """Grids of cells, upsampled bilinearly and shifted by less than a cell: (N, 1, H, W)."""
+        grids = drawn[:, 2:].view(-1, self.cells, self.cells)
+        rows, columns = (
+            self._shifted(share, side) for share, side in zip(drawn[:, :2].T, size, strict=True)
         )
-        grid = (drawn[:, 2:] < self.keep).float().view(count, 1, self.cells, self.cells)
-        large = F.interpolate(grid, [(self.cells + 1) * c for c in cell], mode="bilinear")
-        shifts = (drawn[:, :2] * torch.tensor(cell)).long().tolist()
-        return torch.stack(
-            [
-                one[:, y : y + size[0], x : x + size[1]]
-                for one, (y, x) in zip(large, shifts, strict=True)
-            ]
-        )
+        return (rows @ grids @ columns.mT)[:, None]
+
+    def _shifted(self, share: Tensor, side: int) -> Tensor:
+        """The interpolation from cells to pixels, shifted by that share of a cell: (N, side, s)."""
+        cell = math.ceil(side / self.cells)
+        shift = (share.float() * cell).long()
+        at = torch.arange(side, device=share.device) + shift[:, None]  # of (s + 1) · cell pixels
+        stretch = self.cells / ((self.cells + 1) * cell)
+        centre = ((at + 0.5) * stretch - 0.5).clamp(0, self.cells - 1).to(share.dtype)
+        knots = torch.arange(self.cells, device=share.device, dtype=share.dtype)
+        return (1 - (centre[..., None] - knots).abs()).clamp(min=0)

@@ -7,7 +7,7 @@ at once (a large area).
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -68,6 +68,7 @@ RISE = CurveProtocol(
 )
 
 
+MASKS_A_PASS = 16  # masks made at once for each image of a pass: few bytes, but not all of them
 PROTOCOLS = {protocol.name: protocol for protocol in (PAPER, RISE)}
 
 
@@ -100,8 +101,12 @@ def changed(start: Tensor, end: Tensor, ranks: Tensor, counts: Tensor) -> Tensor
 
     (B, 3, H, W), ranks (B, 1, h, w), counts (K,) -> (B, K, 3, H, W).
     """
-    keep = (ranks[:, None] >= counts.view(-1, 1, 1, 1)).to(start.dtype)  # (B, K, 1, h, w)
-    return phi(start[:, None], end[:, None], keep)
+    return phi(start[:, None], end[:, None], _kept(ranks, counts).to(start.dtype))
+
+
+def _kept(ranks: Tensor, counts: Tensor) -> Tensor:
+    """The pixels that are left when the first n have gone: (B, K, 1, h, w) bool."""
+    return ranks[:, None] >= counts.view(-1, 1, 1, 1)
 
 
 def _curves(
@@ -111,11 +116,13 @@ def _curves(
     total = ranks.shape[-2] * ranks.shape[-1]
     each = protocol.pixels_a_step(ranks.shape[-2], ranks.shape[-1])
     counts = torch.tensor([*range(0, total, each), total], device=ranks.device)
+    way = replace(problem, image=start, baseline=end)
+    at_once = max(1, MASKS_A_PASS * problem.chunk // len(start))
     with torch.no_grad():
-        ends = problem.score(torch.stack([start, end], dim=1))  # exactly: no mask is applied
+        ends = way.score(torch.stack([start, end], dim=1))  # exactly: no mask is applied
         points = [
-            problem.score(changed(start, end, ranks, some))
-            for some in torch.split(counts[1:-1], problem.chunk)
+            way.score_masked(_kept(ranks, some).to(start.dtype))
+            for some in torch.split(counts[1:-1], at_once)
         ]
     scores = torch.cat([ends[:, :1], *points, ends[:, 1:]], dim=1).cpu()  # (B, P)
     fraction = counts.cpu() / total

@@ -32,20 +32,28 @@ def accelerate(module: nn.Module, device: torch.device, example: Tensor) -> nn.M
     except Exception as error:  # the module's own code, which may raise anything
         log.debug("not copied, runs as it is: %s", error)
         return module
-    if fold_batch_norms(folded) and not _same(plain, folded, example):
+    if fold_batch_norms(folded) and not same(plain, folded, example):
         log.debug("folding changed the output, batch norms stay")
         folded = plain
     return folded.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
 
 
-def _same(one: nn.Module, other: nn.Module, example: Tensor) -> bool:
-    parameter = next(one.parameters())
+def same(one: nn.Module, other: nn.Module, example: Tensor, tolerance: float = SAME) -> bool:
+    """Do both answer `example` alike? Outputs that are no tensors are not."""
+    outputs = []
     with torch.no_grad():
-        outputs = [net(example.to(parameter)) for net in (one, other)]
+        for net in (one, other):
+            parameter = next(net.parameters())
+            outputs.append(net(example.to(parameter)))
     if not all(isinstance(output, Tensor) for output in outputs):
         return False  # no simple way to compare
-    difference = (outputs[0] - outputs[1]).abs().max()
-    return bool(difference <= SAME * outputs[0].abs().max())
+    return close(outputs[0], outputs[1], tolerance)
+
+
+def close(one: Tensor, other: Tensor, tolerance: float) -> bool:
+    """Their largest difference, as a share of the largest of `one`."""
+    difference = (one.float() - other.float()).abs().max()
+    return bool(difference <= tolerance * one.float().abs().max())  # no NaN is
 
 
 def fold_batch_norms(module: nn.Module) -> int:

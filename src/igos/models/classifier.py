@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from igos.errors import IgosError, unknown
 from igos.image import Normalisation
+from igos.passes import Passes
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,6 +22,8 @@ class Classifier:
     normalisation: Normalisation
     class_names: tuple[str, ...] = ()
     digest: str = ""  # of the parameters and, for one's own model, its code; "": not known
+    fast: Passes | None = None  # the same function, faster, for scores; None: the module itself
+    chunk: int | None = None  # images that one pass may have; None: what suits the device
 
     def __post_init__(self) -> None:
         if not isinstance(self.module, nn.Module):

@@ -16,10 +16,9 @@ from igos.explainer import find_baseline
 from igos.image import BASELINES, Baseline
 from igos.methods.base import Method, Native, UnsuitedError, check_fits
 from igos.models.classifier import Classifier
+from igos.models.fast import MOST
 from igos.problem import Problem
 from igos.study.store import Store
-
-BATCH = {"cpu": 1, "cuda": 32, "mps": 8}  # photos that share a pass, by default
 
 
 @dataclass(frozen=True)
@@ -32,6 +31,7 @@ class Question:
     baseline: str = "blur"
     score: str = "probability"
     curves: str = "paper"
+    precision: str = "own"  # of the model's passes
 
     def identity(self) -> dict[str, str]:
         """With the content of a baseline's file: another picture is another question."""
@@ -125,7 +125,7 @@ def plan(
         baseline=baseline,
         size=example.shape,
         min_probability=min_probability,
-        batch=batch or BATCH.get(device.type, BATCH["mps"]),
+        batch=batch or _photos_at_once(classifier, device),
         keep_heatmaps=keep_heatmaps,
     )
 
@@ -145,6 +145,13 @@ def _producible(
             "resolutions asked for"
         )
     return [(method, own)]
+
+
+def _photos_at_once(classifier: Classifier, device: torch.device) -> int:
+    """As many as a pass has images, so that one mask for each fills it; on the CPU one."""
+    if device.type == "cpu":
+        return 1  # a batch is no faster there, and photos come one by one
+    return classifier.chunk or MOST.get(device.type, MOST["mps"])
 
 
 def file_digest(path: Path) -> str:

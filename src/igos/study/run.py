@@ -7,16 +7,16 @@ not been.
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import torch
 
-from igos.answer import CHUNK, answer, classify, doubts
+from igos.answer import answer, classify, doubts, pose
 from igos.data import Listed
 from igos.methods.base import UnsuitedError
 from igos.metrics.curves import PROTOCOLS
-from igos.problem import LINKS, Problem
+from igos.problem import LINKS
 from igos.study.halving import batches, halving
 from igos.study.photos import Photo, eligible, stack
 from igos.study.plan import Configuration, Study
@@ -70,32 +70,30 @@ def _answers(
     """What the configuration makes of the photos that it has not seen yet."""
     own = configuration.number
 
+    def work(few: Sequence[Photo]) -> list[Result]:
+        return _results(study, configuration, few, at_once.get(own, study.batch) / study.batch)
+
     def only(count: int) -> None:  # from now on
         at_once[own] = min(count, at_once.get(own, study.batch))
 
     todo = [photo for photo in batch if not study.store.done(photo.number, [own])]
     answers: dict[int, Result | Failure] = {}
     for some in batches(todo, at_once.get(own, study.batch)):
-        results = halving(lambda few: _results(study, configuration, few), some, only)
+        results = halving(work, some, only)
         answers |= {photo.number: one for photo, one in zip(some, results, strict=True)}
     return answers
 
 
-def _results(study: Study, configuration: Configuration, photos: Sequence[Photo]) -> list[Result]:
+def _results(
+    study: Study, configuration: Configuration, photos: Sequence[Photo], share: float
+) -> list[Result]:
+    """`share` is how much of the usual fits into memory."""
     images = stack(study, photos)
     predictions = [photo.prediction for photo in photos if photo.prediction is not None]
     targets = torch.tensor([prediction.target for prediction in predictions])
     baseline = study.baseline(images, study.classifier.normalisation)
-    chunk = CHUNK.get(images.device.type, CHUNK["mps"])
-    problem = Problem(
-        study.classifier.module,
-        images,
-        baseline,
-        targets,
-        link=LINKS[study.question.score],
-        std=study.classifier.normalisation.std,
-        chunk=max(1, chunk * len(photos) // study.batch),  # halved with the batch
-    )
+    problem = pose(study.classifier, images, baseline, targets, link=LINKS[study.question.score])
+    problem = replace(problem, chunk=max(1, int(problem.chunk * share)))
     found = answer(
         configuration.method,
         problem,

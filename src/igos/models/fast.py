@@ -1,0 +1,120 @@
+"""How to run a model fast on its device: in which precision, compiled or not, how many at once.
+
+passes = make_fast(module, example)          # half precision on CUDA, where it may
+chunk = images_at_once(passes, example)      # what its memory holds
+passes = compiled(passes, example, chunk)    # a minute now, faster ever after
+"""
+
+import copy
+import logging
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from igos.errors import IgosError, first_line, unknown
+from igos.models.accelerate import close, same
+from igos.passes import Passes
+
+log = logging.getLogger(__name__)
+
+PRECISIONS = ("auto", "fp32", "tf32", "fp16")
+HALF = 0.02  # of the largest output: what half precision may change; ours
+MOST = {"cpu": 4, "cuda": 256, "mps": 32}  # images in one pass: 4 fit a CPU's caches; ours
+MEMORY = 0.5  # the share of free memory that a pass may take; masks and images need some, too
+
+
+def make_fast(module: nn.Module, example: Tensor, *, precision: str = "auto") -> Passes:
+    """Passes of `module` in that precision; "auto" is fp16 on CUDA where it holds, else fp32.
+
+    Holds means that the output for `example`, (1, 3, H, W), stays the same but for `HALF`.
+    """
+    if precision not in PRECISIONS:
+        raise unknown("precision", precision, PRECISIONS, remedy=f"give {', '.join(PRECISIONS)}")
+    parameter = next(module.parameters(), None)
+    cuda = parameter is not None and parameter.device.type == "cuda"
+    if precision not in ("auto", "fp16") or (precision == "auto" and not cuda):
+        return Passes(module, "fp32" if precision == "auto" else precision)
+    half = _half(module)
+    if half is not None and same(module, half, example, HALF):
+        return Passes(half, "fp16")
+    if precision == "fp16":
+        raise IgosError("precision 'fp16': it changes this model's output; give auto or tf32")
+    log.debug("half precision changes the output, float32 stays")
+    return Passes(module, "tf32")
+
+
+def _half(module: nn.Module) -> nn.Module | None:
+    try:
+        return copy.deepcopy(module).half()
+    except Exception as error:  # the module's own code, which may raise anything
+        log.debug("not copied, stays in float32: %s", error)
+        return None
+
+
+def compiled(passes: Passes, example: Tensor, chunk: int) -> Passes:
+    """The same passes, compiled for `chunk` images; or else as they are, with a warning."""
+    quick = replace(passes, model=torch.compile(passes.model, dynamic=False), static=True)
+    try:
+        before, after = (_run(way, example, chunk) for way in (passes, quick))
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # no compiler on this machine, or a model that it cannot take
+        log.warning("not compiled: %s", first_line(error))
+        return passes
+    if before is None or after is None or not close(before, after, HALF):
+        log.warning("not compiled: it would change the model's output")
+        return passes
+    return quick
+
+
+def images_at_once(passes: Passes, example: Tensor) -> int:
+    """How many images one pass may have: what suits the device and, on CUDA, what fits."""
+    device = _device(passes, example)
+    if device.type != "cuda":
+        return MOST.get(device.type, MOST["mps"])
+    few, more = 4, 12
+    if _run(passes, example, 1) is None:  # no tensor: its memory on the way back is not known
+        return MOST["mps"]
+    bytes_an_image = (_peak(passes, example, more) - _peak(passes, example, few)) / (more - few)
+    free = torch.cuda.mem_get_info(device)[0]
+    free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return fitting(MEMORY * free, bytes_an_image, MOST["cuda"])
+
+
+def fitting(free: float, each: float, most: int) -> int:
+    """The largest power of two that fits, from 1 to `most`.
+
+    >>> fitting(1000, 10, 256), fitting(1000, 1, 256), fitting(1, 10, 256)
+    (64, 256, 1)
+    """
+    count = most
+    while count > 1 and count * each > free:
+        count //= 2
+    return count
+
+
+def _device(passes: Passes, example: Tensor) -> torch.device:
+    parameters = passes.model.parameters() if isinstance(passes.model, nn.Module) else ()
+    return next((p.device for p in parameters), example.device)
+
+
+def _peak(passes: Passes, example: Tensor, count: int) -> int:
+    """Bytes in use at the height of a pass, forward and back."""
+    torch.cuda.reset_peak_memory_stats()
+    _run(passes, example, count)
+    return torch.cuda.max_memory_allocated()
+
+
+def _run(passes: Passes, example: Tensor, count: int) -> Tensor | None:
+    """The output for `count` copies, after a pass forward and one back; `None`: it is no tensor."""
+    images = example.to(_device(passes, example)).repeat(count, 1, 1, 1)
+    with passes.ready():
+        with torch.no_grad():
+            answer = passes(images, count)
+        if not isinstance(answer, Tensor):
+            return None
+        with torch.enable_grad():
+            output = passes(images.requires_grad_(), count)
+            torch.autograd.grad(output.float().sum(), images)
+    return answer

@@ -1,0 +1,86 @@
+"""How a model is run: in evaluation mode, with the same answer every time, in its precision."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True, eq=False)
+class Passes:
+    """A model, and how it is run.
+
+    `precision` is that of its parameters, and says whether CUDA may round float32 to tf32 ("fp16"
+    and "tf32") or not ("fp32"); `None` leaves that as the caller has set it. A compiled model is
+    made for one number of images (`static`): a pass with fewer is filled up.
+    """
+
+    model: Callable[[Tensor], Any]
+    precision: str | None = None
+    static: bool = False
+
+    @contextmanager
+    def ready(self) -> Iterator[None]:
+        """All that must hold while the model runs, forward and back."""
+        with evaluating(self.model), _settings(self._cuda()):
+            yield
+
+    def _cuda(self) -> list[tuple[Any, str, bool]]:
+        if self.precision is None:
+            return []
+        tf32 = self.precision != "fp32"
+        cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+        return [
+            (cudnn, "allow_tf32", tf32),
+            (matmul, "allow_tf32", tf32),
+            # Trying every algorithm pays only where no pass has another shape than the last.
+            (cudnn, "benchmark", self.static),
+        ]
+
+    def __call__(self, images: Tensor, full: int) -> Any:
+        """The model's output for at most `full` images, (n, 3, H, W)."""
+        count = len(images)
+        images = images.to(precision(self.model, images))
+        if not self.static or count == full:
+            return self.model(images)
+        return self.model(F.pad(images, (0, 0, 0, 0, 0, 0, 0, full - count)))[:count]
+
+
+def precision(model: object, images: Tensor) -> torch.dtype:
+    """The model's: masks and images stay in at least float32, also for a float16 model."""
+    parameters = model.parameters() if isinstance(model, nn.Module) else ()
+    return next((p.dtype for p in parameters if p.is_floating_point()), images.dtype)
+
+
+@contextmanager
+def evaluating(model: object) -> Iterator[None]:
+    """The model in evaluation mode and, on a GPU, the same sums in the same order every time.
+
+    Afterwards every module is in the mode it was in.
+    """
+    modules = model.modules() if isinstance(model, nn.Module) else ()
+    training = [module for module in modules if module.training]
+    try:
+        for module in training:
+            module.training = False
+        with _settings([(torch.backends.cudnn, "deterministic", True)]):
+            yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+@contextmanager
+def _settings(wanted: list[tuple[Any, str, bool]]) -> Iterator[None]:
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in wanted]
+    try:
+        for owner, name, value in wanted:
+            setattr(owner, name, value)
+        yield
+    finally:
+        for owner, name, value in before:
+            setattr(owner, name, value)

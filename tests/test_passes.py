@@ -1,0 +1,271 @@
+"""How the model is run: precision, full passes, memory, and nothing left behind."""
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from igos.answer import Answer, pose
+from igos.descent import Armijo, FixedStep
+from igos.errors import IgosError
+from igos.explainer import _within_memory
+from igos.image import Normalisation
+from igos.methods.igos import IGOS
+from igos.metrics.curves import deletion, insertion
+from igos.models import fast
+from igos.models.classifier import Classifier
+from igos.models.fast import compiled, images_at_once, make_fast
+from igos.passes import Passes
+from igos.problem import Problem
+from small import TinyNet, random
+
+EXAMPLE = random(1, 3, 12, 10).float()
+AGREE = 0.02  # what half precision may change a gradient by: 1/2048 at every one of some steps
+
+
+def problem_of(net: nn.Module, passes: Passes | None = None) -> Problem:
+    image = random(3, 3, 12, 10).float()
+    return Problem(net, image, 0.1 * image.flip(0), torch.tensor([0, 1, 2]), chunk=4, fast=passes)
+
+
+@contextmanager
+def flags() -> Iterator[None]:
+    """CUDA's switches, which exist without CUDA too, are as before."""
+
+    def now() -> list[bool]:
+        cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+        return [cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32]
+
+    before = now()
+    yield
+    assert now() == before
+
+
+@pytest.mark.parametrize(
+    ("precision", "static", "expected"),
+    [
+        ("fp32", False, [True, False, False, False]),
+        ("tf32", True, [True, True, True, True]),
+        ("fp16", False, [True, False, True, True]),
+    ],
+)
+def test_what_holds_while_the_model_runs_and_not_afterwards(
+    precision: str, static: bool, expected: list[bool]
+) -> None:
+    seen: list[list[bool]] = []
+
+    class Watching(TinyNet):
+        def forward(self, x: Tensor) -> Tensor:
+            cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+            seen.append([cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32])
+            if x.isnan().any():
+                raise ValueError("NaN")
+            return super().forward(x)
+
+    problem = problem_of(Watching(), Passes(Watching(), precision, static))
+    images = problem.image[:, None]
+    with flags():
+        problem.score(images)
+        problem.score(images.clone().requires_grad_())
+    with flags(), pytest.raises(ValueError, match="NaN"):
+        problem.score(torch.full_like(images, torch.nan))
+    assert seen
+    assert all(one == expected for one in seen)
+
+
+def test_a_static_pass_is_always_full() -> None:
+    net, sizes = TinyNet().eval(), []
+
+    class Counting(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            sizes.append(len(x))
+            logits: Tensor = net(x)
+            return logits
+
+    masks = random(3, 5, 1, 6, 5).sigmoid().float()
+    plain, filled = problem_of(net), problem_of(net, Passes(Counting(), None, static=True))
+    for wanted in (False, True):
+        ours, theirs = (
+            problem.score_masked(masks.clone().requires_grad_(wanted))
+            for problem in (filled, plain)
+        )
+        torch.testing.assert_close(ours, theirs)
+    assert sizes == [4] * 8  # 15 masks are 3 full passes and one of 3
+
+
+def gradient(problem: Problem, masks: Tensor) -> Tensor:
+    masks = masks.clone().requires_grad_()
+    (found,) = torch.autograd.grad(problem.score_masked(masks).sum(), masks)
+    return found
+
+
+@pytest.mark.parametrize("certainty", [1.0, 20.0])
+def test_the_gradient_in_half_precision(certainty: float) -> None:
+    """Also where the class is all but gone, and float16 alone would say 0."""
+    net = TinyNet().eval()
+    with torch.no_grad():
+        net.fc.bias[0] -= certainty
+    half = make_fast(net, EXAMPLE, precision="fp16")
+    masks = random(3, 5, 1, 6, 5).sigmoid().float()
+    exact, ours = gradient(problem_of(net), masks), gradient(problem_of(net, half), masks)
+    for row in range(3):
+        error = (ours[row] - exact[row]).norm() / exact[row].norm()
+        assert error < AGREE
+    if certainty > 1:
+        scores = problem_of(net).score_masked(masks)[0]
+        assert 0 < scores.max() < 1e-6
+
+
+SMOOTH = IGOS(
+    resolution=6, lambda1=0.01, lambda2=0.05, noise=0.05, path_steps=3, step_rule=FixedStep()
+)
+
+
+def test_heatmaps_across_precisions() -> None:
+    """Within `AGREE` of the heatmap's largest value, with a fixed step.
+
+    A line search takes one step or another by the last digit, so its masks go apart in any
+    precision. What counts there is how good they are: the curves, to 0.01.
+    """
+    net = TinyNet().eval()
+    searching = replace(SMOOTH, step_rule=Armijo())
+    exact = problem_of(net, make_fast(net, EXAMPLE, precision="fp32"))
+    for precision in ("tf32", "fp16"):
+        problem = problem_of(net, make_fast(net, EXAMPLE, precision=precision))
+        expected = SMOOTH(exact)
+        assert (SMOOTH(problem) - expected).abs().max() < AGREE * expected.max()
+        for metric in (deletion, insertion):
+            ours, theirs = (
+                [curve.auc for curve in metric(exact, searching(one))] for one in (problem, exact)
+            )
+            assert ours == pytest.approx(theirs, abs=0.01)
+
+
+def test_precisions() -> None:
+    net = TinyNet().eval()
+    before = copy.deepcopy(net.state_dict())
+    assert make_fast(net, EXAMPLE).precision == "fp32"  # auto, on the CPU
+    assert make_fast(net, EXAMPLE).model is net
+    assert make_fast(net, EXAMPLE, precision="tf32").model is net
+    half = make_fast(net, EXAMPLE, precision="fp16").model
+    assert isinstance(half, TinyNet)
+    assert half.fc.weight.dtype == torch.float16
+    for name, value in net.state_dict().items():
+        assert value.dtype == before[name].dtype
+        assert torch.equal(value, before[name])
+    with pytest.raises(IgosError, match="unknown precision 'fp8': did you mean 'fp32' or 'fp16'"):
+        make_fast(net, EXAMPLE, precision="fp8")
+
+
+def test_a_model_too_large_for_half_precision() -> None:
+    net = TinyNet().eval()
+    with torch.no_grad():
+        net.conv1.weight *= 1e6  # beyond float16's 65504
+    with pytest.raises(IgosError, match="precision 'fp16': it changes this model's output"):
+        make_fast(net, EXAMPLE, precision="fp16")
+
+
+def test_a_model_without_a_tensor_as_its_answer_stays_as_it_is() -> None:
+    class Boxes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = TinyNet()
+
+        def forward(self, x: Tensor) -> dict[str, Tensor]:
+            return {"boxes": self.net(x)}
+
+    boxes = Boxes().eval()
+    passes = make_fast(boxes, EXAMPLE)
+    assert passes.model is boxes
+    with pytest.raises(IgosError, match="precision 'fp16'"):
+        make_fast(boxes, EXAMPLE, precision="fp16")
+    assert compiled(passes, EXAMPLE, 4) is passes
+
+
+def test_a_compiler_that_fails_is_done_without(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    passes = make_fast(TinyNet().eval(), EXAMPLE)
+
+    class Broken(nn.Module):
+        def forward(self, _: Tensor) -> Tensor:
+            raise RuntimeError("no compiler")
+
+    monkeypatch.setattr(torch, "compile", lambda *_, **__: Broken())
+    assert compiled(passes, EXAMPLE, 4) is passes
+    assert "not compiled: no compiler" in caplog.text
+    monkeypatch.setattr(torch, "compile", lambda model, **_: lambda images: 2 * model(images))
+    assert compiled(passes, EXAMPLE, 4) is passes
+    assert "would change the model's output" in caplog.text
+    monkeypatch.setattr(torch, "compile", lambda model, **_: copy.deepcopy(model))
+    quick = compiled(passes, EXAMPLE, 4)
+    assert quick.static
+    assert quick.model is not passes.model
+
+
+def test_fewer_images_in_a_pass_where_memory_runs_out() -> None:
+    tried: list[int] = []
+
+    def work(problem: Problem) -> Answer:
+        tried.append(problem.chunk)
+        if problem.chunk > fits:
+            raise torch.OutOfMemoryError
+        return Answer(problem.image, [], [], 0.0, None)
+
+    problem = replace(problem_of(TinyNet()), chunk=16)
+    fits = 4
+    assert torch.equal(_within_memory(problem, work).heatmap, problem.image)
+    assert tried == [16, 8, 4]
+    fits = 0
+    with pytest.raises(IgosError, match="out of memory with one image at a time"):
+        _within_memory(problem, work)
+    assert tried[3:] == [16, 8, 4, 2, 1]
+
+
+def test_images_at_once_on_the_cpu() -> None:
+    passes = make_fast(TinyNet().eval(), EXAMPLE)
+    assert images_at_once(passes, EXAMPLE) == fast.MOST["cpu"]
+
+
+def test_a_classifier_is_run_the_way_it_was_prepared() -> None:
+    net = TinyNet().eval()
+    passes = Passes(net, "tf32")
+    classifier = Classifier(
+        "net", net, lambda _: EXAMPLE[0], Normalisation(std=(0.5, 0.5, 0.5)), fast=passes, chunk=3
+    )
+    problem = pose(classifier, EXAMPLE, 0 * EXAMPLE, 1)
+    assert (problem.fast, problem.chunk, problem.std) == (passes, 3, (0.5, 0.5, 0.5))
+    bare = pose(replace(classifier, fast=None, chunk=None), EXAMPLE, 0 * EXAMPLE, 1)
+    assert (bare.fast, bare.chunk) == (None, fast.MOST["cpu"])
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_on_a_gpu() -> None:
+    """Half precision and compiled: close to the CPU's float32, and the same every time."""
+    net = TinyNet().eval()
+    on_cpu = problem_of(net)
+    method = replace(SMOOTH, noise=0.0)  # a GPU's generator draws other noise
+    exact = method(on_cpu)
+    module = copy.deepcopy(net).cuda().requires_grad_(False)
+    half = make_fast(module, EXAMPLE)
+    assert half.precision == "fp16"
+    chunk = images_at_once(half, EXAMPLE)
+    assert chunk == fast.MOST["cuda"]
+    for passes in (half, compiled(half, EXAMPLE, chunk)):
+        problem = replace(
+            on_cpu,
+            model=module,
+            image=on_cpu.image.cuda(),
+            baseline=on_cpu.baseline.cuda(),
+            fast=passes,
+            chunk=chunk,
+        )
+        assert (method(problem).cpu() - exact).abs().max() < AGREE * exact.max()
+        searching = replace(SMOOTH, step_rule=Armijo())
+        assert torch.equal(searching(problem), searching(problem))
+    assert compiled(half, EXAMPLE, chunk).static
