@@ -81,7 +81,9 @@ def main() -> None:
     parser.add_argument("--weights", type=Path)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--limit", type=int, default=1000)
-    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--precision", default="auto")
+    parser.add_argument("--compile", action="store_true")
     parser.add_argument("--method", default="igos")
     parser.add_argument("--resolution", type=int)
     parser.add_argument("--vary", action="append", default=[], metavar="SETTING=VALUE,VALUE,…")
@@ -89,7 +91,13 @@ def main() -> None:
     args = parser.parse_args()
     if args.inner_factor:
         igos.descent.path_gradient = with_inner_factor
-    classifier = load(args.model, weights=args.weights, device=args.device)
+    classifier = load(
+        args.model,
+        weights=args.weights,
+        device=args.device,
+        precision=args.precision,
+        compiled=args.compile,
+    )
     over = problems(args.photos, classifier, limit=args.limit, batch=args.batch)
     certainty = torch.cat([problem.score(problem.image[:, None]) for problem in over])
     print(f"{args.model}, {len(certainty)} photos, mean probability {certainty.mean():.3f}")

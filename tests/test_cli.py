@@ -42,6 +42,18 @@ def test_json_is_all_that_stdout_gets(place: Path, run: Run) -> None:
 
 
 @pytest.mark.usefixtures("place")
+def test_the_precision_is_on_record(run: Run) -> None:
+    records = {}
+    for precision in ("auto", "fp16"):
+        _, out, _ = run("explain", "red.png", *NET, *FAST, "--json", "--precision", precision)
+        records[precision] = json.loads(out)
+    assert records["auto"]["settings"]["precision"] == "fp32"  # on the CPU
+    assert records["fp16"]["settings"]["precision"] == "fp16"
+    for metric in ("deletion", "insertion"):
+        assert records["fp16"][metric] == pytest.approx(records["auto"][metric], abs=0.01)
+
+
+@pytest.mark.usefixtures("place")
 def test_a_model_that_prints_does_not_reach_stdout(run: Run) -> None:
     code, out, err = run("explain", "red.png", "-m", "net.py:loud", *FAST, "--json")
     assert code == 0
@@ -120,6 +132,7 @@ def test_a_bad_photo_does_not_stop_the_others(place: Path, run: Run) -> None:
         (("--weights", "gone.pth"), "weights 'gone.pth': no such file"),
         (("--weights", "text.jpg"), "weights 'text.jpg': not a safetensors file"),
         (("--device", "gpu"), "device 'gpu': not available"),
+        (("--precision", "fp61"), "unknown precision 'fp61': did you mean 'fp16'"),
         (("--out", "red.png"), "folder 'red.png': not writable"),
         (("--model", "net.py:nan"), "returned NaN or infinity"),
         (("--seed", str(2**70)), "seed 1180591620717411303424"),

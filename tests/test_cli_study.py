@@ -96,6 +96,17 @@ def test_a_model_that_changed_is_another_one(place: Path, run: Run) -> None:
 
 
 @pytest.mark.usefixtures("photos")
+def test_another_precision_is_another_question(run: Run) -> None:
+    words = ("evaluate", "photos", *NET, "--methods", "random", "--limit", "2", "--out", "r.sqlite")
+    for precision in ("fp32", "fp16", "auto"):  # which is fp32 on the CPU
+        assert run(*words, "--precision", precision)[0] == 0
+    out = run("table", "r.sqlite", "--format", "text")[1]
+    assert out.count("in fp32 precision") == out.count("in fp16 precision") == 1
+    rows = json.loads(run("table", "r.sqlite", "--format", "json")[1])
+    assert [row["photos"] for row in rows] == [2, 2]
+
+
+@pytest.mark.usefixtures("photos")
 def test_nothing_at_all_is_a_failure(run: Run) -> None:
     words = ("evaluate", "photos", "--device", "cpu", "--methods", "random", "--out", "r.sqlite")
     code, _, err = run(*words, "--model", "net.py:nan")

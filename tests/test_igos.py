@@ -140,7 +140,7 @@ def test_our_settings() -> None:
         "path_steps": 10,
         "max_iterations": 10,
         "tolerance": 0.003,
-        "patience": 8,
+        "patience": 10,
         "average": True,
         "step_rule": {
             "rule": "Armijo",

@@ -161,12 +161,24 @@ def test_precisions() -> None:
         make_fast(net, EXAMPLE, precision="fp8")
 
 
-def test_a_model_too_large_for_half_precision() -> None:
-    net = TinyNet().eval()
+def test_a_model_that_half_precision_would_change() -> None:
+    large = TinyNet().eval()
     with torch.no_grad():
-        net.conv1.weight *= 1e6  # beyond float16's 65504
-    with pytest.raises(IgosError, match="precision 'fp16': it changes this model's output"):
-        make_fast(net, EXAMPLE, precision="fp16")
+        large.conv1.weight *= 1e6  # beyond float16's 65504
+
+    class Stubborn(TinyNet):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x @ torch.eye(10))  # which is float32
+
+    for net in (large, Stubborn().eval()):
+        with pytest.raises(IgosError, match="precision 'fp16': it changes this model's output"):
+            make_fast(net, EXAMPLE, precision="fp16")
+
+
+def test_a_model_of_another_precision_keeps_it() -> None:
+    double = TinyNet().eval().double()
+    passes = make_fast(double, EXAMPLE)
+    assert (passes.model, passes.precision) == (double, None)
 
 
 def test_a_model_without_a_tensor_as_its_answer_stays_as_it_is() -> None:
@@ -244,6 +256,7 @@ def test_a_classifier_is_run_the_way_it_was_prepared() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # torch's own, when compiling
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_on_a_gpu() -> None:
     """Half precision and compiled: close to the CPU's float32, and the same every time."""

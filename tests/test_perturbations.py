@@ -17,7 +17,7 @@ from igos.methods.rise import RISE
 from igos.problem import Objective, Problem
 from small import single
 
-MASK = Mask(resolution=5, lambda1=0.02, lambda2=0.1, max_iterations=6)
+MASK = Mask(resolution=5, lambda1=0.02, lambda2=0.1, learning_rate=0.1, max_iterations=6)
 RISEN = RISE(masks=9, cells=3, keep=0.4)
 
 
@@ -138,11 +138,17 @@ def test_measured_settings() -> None:
     assert Mask(resolution=28).settings == {
         "resolution": [28, 28],
         "lambda1": 0.3,
-        "lambda2": 2.0,
-        "learning_rate": 0.1,
-        "max_iterations": 500,
+        "lambda2": 1.0,
+        "learning_rate": 1.0,
+        "max_iterations": 250,
         "average": True,
     }
-    paper = Mask.paper(resolution=28).settings
-    assert (paper["lambda1"], paper["lambda2"], paper["average"]) == (0.01, 0.2, False)
+    assert Mask.paper(resolution=28).settings == {
+        "resolution": [28, 28],
+        "lambda1": 0.01,
+        "lambda2": 0.2,
+        "learning_rate": 0.1,
+        "max_iterations": 500,
+        "average": False,
+    }
     assert RISE().settings == {"masks": 4000, "keep": 0.25, "cells": 7, "seed": 0}

@@ -136,7 +136,7 @@ def device_of(classifier: Classifier) -> torch.device:
 
 def precision_of(classifier: Classifier) -> str:
     """In which its scores are computed; a model that was not loaded by us has its own."""
-    return "own" if classifier.fast is None else str(classifier.fast.precision)
+    return (classifier.fast and classifier.fast.precision) or "own"
 
 
 @dataclass(frozen=True)

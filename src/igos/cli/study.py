@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 STOPPED = 130  # the exit code after Ctrl-C, as shells have it
 FAILURES_SHOWN = 20
-COMPILED_FROM = 1000  # heatmaps, from which compiling the model on CUDA pays
+COMPILED_FROM = 2000  # heatmaps, from which compiling the model on CUDA pays
 
 
 def evaluate(

@@ -45,7 +45,7 @@ class IGOS:
     path_steps: int = 10  # S; ours, docs/deviations.md
     max_iterations: int = 10  # ours, docs/deviations.md; the paper's Table 3: 15
     tolerance: float = 0.003  # ours, docs/deviations.md
-    patience: int = 8  # ours, docs/deviations.md
+    patience: int = 10  # ours, docs/deviations.md
     average: bool = True  # the mean of all masks, not the last; ours, docs/deviations.md
     step_rule: Armijo | FixedStep = field(default_factory=Armijo)
     seed: int = 0

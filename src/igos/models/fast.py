@@ -1,8 +1,10 @@
 """How to run a model fast on its device: in which precision, compiled or not, how many at once.
 
-passes = make_fast(module, example)          # half precision on CUDA, where it may
-chunk = images_at_once(passes, example)      # what its memory holds
-passes = compiled(passes, example, chunk)    # a minute now, faster ever after
+    passes = make_fast(module, example)  # half precision on CUDA
+    chunk = images_at_once(passes, example)  # what its memory holds
+    passes = compiled(passes, example, chunk)  # a minute now, faster ever after
+
+Each falls back to the slower way where the faster one would change what the model says.
 """
 
 import copy
@@ -25,30 +27,35 @@ MEMORY = 0.5  # the share of free memory that a pass may take; masks and images 
 
 
 def make_fast(module: nn.Module, example: Tensor, *, precision: str = "auto") -> Passes:
-    """Passes of `module` in that precision; "auto" is fp16 on CUDA where it holds, else fp32.
+    """Passes of `module` in that precision.
 
-    Holds means that the output for `example`, (1, 3, H, W), stays the same but for `HALF`.
+    "auto" is fp32 and, on CUDA, fp16 or, where that changes the output for `example`, (1, 3, H, W),
+    by more than `HALF`, tf32. A model that is not in float32 keeps its own.
     """
     if precision not in PRECISIONS:
         raise unknown("precision", precision, PRECISIONS, remedy=f"give {', '.join(PRECISIONS)}")
-    parameter = next(module.parameters(), None)
-    cuda = parameter is not None and parameter.device.type == "cuda"
-    if precision not in ("auto", "fp16") or (precision == "auto" and not cuda):
-        return Passes(module, "fp32" if precision == "auto" else precision)
-    half = _half(module)
-    if half is not None and same(module, half, example, HALF):
+    first = next(module.parameters(), torch.empty(0))
+    if first.dtype != torch.float32 and precision != "fp16":
+        return Passes(module)
+    if precision == "auto":
+        precision = "fp32" if first.device.type != "cuda" else "fp16 or tf32"
+    if "fp16" not in precision:
+        return Passes(module, precision)
+    half = _half(module, example)
+    if half is not None:
         return Passes(half, "fp16")
     if precision == "fp16":
         raise IgosError("precision 'fp16': it changes this model's output; give auto or tf32")
-    log.debug("half precision changes the output, float32 stays")
     return Passes(module, "tf32")
 
 
-def _half(module: nn.Module) -> nn.Module | None:
+def _half(module: nn.Module, example: Tensor) -> nn.Module | None:
+    """A copy in half precision; `None` where that is not the same model."""
     try:
-        return copy.deepcopy(module).half()
+        half = copy.deepcopy(module).half()
+        return half if same(module, half, example, HALF) else None
     except Exception as error:  # the module's own code, which may raise anything
-        log.debug("not copied, stays in float32: %s", error)
+        log.debug("no half precision: %s", error)
         return None
 
 
@@ -116,5 +123,6 @@ def _run(passes: Passes, example: Tensor, count: int) -> Tensor | None:
             return None
         with torch.enable_grad():
             output = passes(images.requires_grad_(), count)
-            torch.autograd.grad(output.float().sum(), images)
+            if output.requires_grad:  # methods that only look at scores need no gradient
+                torch.autograd.grad(output.float().sum(), images)
     return answer

@@ -111,7 +111,8 @@ def as_tables(rows: Sequence[Row], markup: Markup) -> str:
         title = (
             f"Deletion (small is good) and insertion (large is good), {question['model']}, "
             f"target {question['target']}, baseline {question['baseline']}, "
-            f"{question['curves']} curves of the {question['score']}"
+            f"{question['curves']} curves of the {question['score']} "
+            f"in {question.get('precision', 'own')} precision"
         )
         tables.append(markup.table(markup.plain(title), _overview(some, markup)))
         lines = [[markup.plain(cell) for cell in line] for line in _details(some)]
