@@ -160,6 +160,24 @@ def time_model(name: str, args: argparse.Namespace) -> list[dict[str, Any]]:
     return [{**common, **row} for row in rows]
 
 
+def profile(name: str, args: argparse.Namespace) -> str:
+    """Where the device's time goes, kernel by kernel, for the defaults."""
+    from torch.profiler import ProfilerActivity, profile
+
+    classifier, _ = network(name, args.device, args)
+    problem = problem_of(classifier, args.count, args.device)
+    OURS(problem)
+    wait()
+    on_device = args.device.startswith("cuda")
+    kind = ProfilerActivity.CUDA if on_device else ProfilerActivity.CPU
+    with profile(activities=[kind]) as found:
+        OURS(problem)
+        wait()
+    by = "self_device_time_total" if on_device else "self_cpu_time_total"
+    table: str = found.key_averages().table(sort_by=by, row_limit=12, max_name_column_width=70)
+    return table
+
+
 def plain_loop(net: nn.Module, problem: Problem, at: int) -> Tensor:
     one = slice(at, at + 1)
     return reference(
@@ -218,6 +236,7 @@ def main() -> None:
     parser.add_argument("--reference", type=int, default=2, help="photos for the plain loop")
     parser.add_argument("--precision", default="auto")
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--profile", action="store_true", help="the kernels of the first model")
     parser.add_argument("--photos", type=Path, help="CSV of photos, to compare the quality")
     parser.add_argument("--quality", type=int, default=96, help="photos for that")
     parser.add_argument("--out", type=Path, default=Path("speed.json"))
@@ -242,6 +261,8 @@ def main() -> None:
         for row in quality(args):
             rows.append(row)
             print(f"{row['what']}: " + ", ".join(f"{k} {v:.4f}" for k, v in list(row.items())[1:]))
+    if args.profile:
+        print(profile(args.models.partition(",")[0], args))
     args.out.write_text(json.dumps(rows, indent=1))
 
 

@@ -15,7 +15,7 @@ from igos.descent import Armijo, FixedStep
 from igos.errors import IgosError
 from igos.image import l1, phi, tv
 from igos.methods import METHODS, adjust, make
-from igos.methods.igos import IGOS, MEASURED
+from igos.methods.igos import IGOS, MEASURED, MEASURED_TWO_SIDED
 from igos.methods.regularisation import interpolate
 from igos.problem import Problem
 from small import single
@@ -35,9 +35,13 @@ def algorithm_1(problem: Problem, method: IGOS) -> Tensor:
     target = problem.target[0]
     steps = method.path_steps
 
+    def score(mask: Tensor, at: Tensor) -> Tensor:
+        found: Tensor = problem.model(phi(at, baseline, mask)[None]).softmax(dim=1)[0, target]
+        return found
+
     def f(mask: Tensor, at: Tensor) -> Tensor:
-        score: Tensor = problem.model(phi(at, baseline, mask)[None]).softmax(dim=1)[0, target]
-        return score
+        hidden = score(mask, at)
+        return hidden - method.reveal * score(1 - mask, at) if method.reveal else hidden
 
     def g(mask: Tensor) -> Tensor:
         return weights.lambda1 * l1(mask) + weights.lambda2 * tv(mask)
@@ -76,6 +80,44 @@ def test_igos_is_algorithm_1(problem: Problem, average: bool) -> None:
         expected = algorithm_1(single(problem, at), method)
         assert expected.std() > 0.01  # something was found
         torch.testing.assert_close(together[at], expected.detach())
+
+
+@pytest.mark.parametrize("reveal", [0.5, 1.0])
+def test_two_sided_is_algorithm_1_on_its_own_objective(problem: Problem, reveal: float) -> None:
+    method = replace(FAST, tolerance=0.0, reveal=reveal)
+    together = method(problem)
+    one_sided = FAST(problem)
+    for at in range(3):
+        expected = algorithm_1(single(problem, at), method)
+        torch.testing.assert_close(together[at], expected.detach())
+        assert not torch.allclose(together[at], one_sided[at], atol=0.01)
+
+
+class OneSpot(nn.Module):
+    """Sure of class 0 when it sees either of two spots; the left one is brighter."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        left, right = images[:, 0, 2, 2], images[:, 0, 2, 6]
+        seen = 6 * left.maximum(right) - 3
+        return torch.stack([seen, -seen], dim=1)
+
+
+def test_two_sided_shows_what_is_enough() -> None:
+    """One of two spots is enough to bring the class back; both must go to lose it.
+
+    Hiding alone must mark both. So must the two-sided objective; but for showing, a single pixel
+    counts, so nothing else is marked.
+    """
+    image = torch.zeros(1, 3, 5, 9, dtype=torch.float64)
+    image[0, 0, 2, 2], image[0, 0, 2, 6] = 1.0, 0.9
+    problem = Problem(OneSpot(), image, 0 * image, 0)
+    heatmap = IGOS(
+        resolution=(5, 9), lambda1=0.1, lambda2=0.0, noise=0.0, reveal=1.0, max_iterations=30
+    )(problem)[0, 0]
+    spots = {(2, 2), (2, 6)}
+    marked = {(int(row), int(column)) for row, column in (heatmap > 0.1).nonzero()}
+    assert marked == spots
+    assert heatmap[2, 2] > 0.8  # the brighter spot alone brings the class back
 
 
 def test_a_batch_is_its_images_alone(problem: Problem) -> None:
@@ -130,6 +172,13 @@ def test_the_papers_settings() -> None:
     assert not settings["average"]
 
 
+def test_two_sided_has_settings_of_its_own() -> None:
+    method = IGOS.two_sided(resolution=7)
+    assert method.reveal == 1
+    assert method.regularisation == MEASURED_TWO_SIDED[7]
+    assert IGOS(resolution=7).regularisation == MEASURED[7]
+
+
 def test_our_settings() -> None:
     """What docs/deviations.md justifies; a change here needs new measurements there."""
     assert IGOS().settings == {
@@ -141,6 +190,7 @@ def test_our_settings() -> None:
         "max_iterations": 10,
         "tolerance": 0.003,
         "patience": 10,
+        "reveal": 0.0,
         "average": True,
         "step_rule": {
             "rule": "Armijo",

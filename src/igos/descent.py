@@ -14,10 +14,11 @@ from torch import Tensor
 from igos.errors import IgosError
 from igos.problem import Objective
 
+Loss = Callable[[Tensor], Tensor]  # of K masks of each image: (B, K, 1, h, w) -> (B, K)
 Direction = Callable[[Tensor], Tensor]
 
 
-def path_gradient(f: Callable[[Tensor], Tensor], mask: Tensor, *, path_steps: int) -> Tensor:
+def path_gradient(f: Loss, mask: Tensor, *, path_steps: int) -> Tensor:
     """∇ᴵᴳf(M) = 1/S Σₛ ∇f at (s/S)·M, s = 1 … S: Eq. 4.
 
     `f` takes (B, S, 1, h, w) and returns (B, S). The gradient is the one *at* each point of the
@@ -25,7 +26,7 @@ def path_gradient(f: Callable[[Tensor], Tensor], mask: Tensor, *, path_steps: in
     """
     fractions = torch.arange(1, path_steps + 1, device=mask.device, dtype=mask.dtype) / path_steps
     points = fractions.view(-1, 1, 1, 1) * mask[:, None]  # (B, S, 1, h, w)
-    return _gradient(f, points).mean(dim=1)
+    return gradient(f, points).mean(dim=1)
 
 
 def total_gradient(
@@ -33,18 +34,19 @@ def total_gradient(
 ) -> Tensor:
     """TG(M) = ∇ᴵᴳf(M) + ∇g(M), Eq. 6; `noise` (S, 3, H, W) is n_s, in pixel units."""
     integrated = path_gradient(lambda m: objective.f(m, noise), mask, path_steps=path_steps)
-    return integrated + _gradient(objective.g, mask[:, None])[:, 0]
+    return integrated + gradient(objective.g, mask[:, None])[:, 0]
 
 
-def _gradient(f: Callable[[Tensor], Tensor], masks: Tensor) -> Tensor:
+def gradient(f: Loss, masks: Tensor) -> Tensor:
+    """∇f at each of K masks of each image: (B, K, 1, h, w) -> (B, K, 1, h, w)."""
     with torch.enable_grad():
         masks = masks.detach().requires_grad_()
-        (gradient,) = torch.autograd.grad(f(masks).sum(), masks)
-    return gradient
+        (found,) = torch.autograd.grad(f(masks).sum(), masks)
+    return found
 
 
 # (F_c, M_k, F_c(M_k), TG(M_k)) -> the step α (B,), the mask after it, and F_c there (B,)
-StepRule = Callable[[Objective, Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
+StepRule = Callable[[Loss, Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
 
 
 MOST_TRIALS = 200  # of one line search; η = 0.9 from 1000 down to 10⁻⁵ takes 175
@@ -87,7 +89,7 @@ class Armijo:
 
     def __call__(
         self,
-        objective: Objective,
+        objective: Loss,
         mask: Tensor,
         loss: Tensor,
         gradient: Tensor,
@@ -133,7 +135,7 @@ class FixedStep:
             raise IgosError(f"{self}: alpha must be above 0")
 
     def __call__(
-        self, objective: Objective, mask: Tensor, loss: Tensor, gradient: Tensor
+        self, objective: Loss, mask: Tensor, loss: Tensor, gradient: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         stepped = (mask - self.alpha * gradient).clamp(0, 1)
         return torch.full_like(loss, self.alpha), stepped, objective(stepped[:, None])[:, 0]
@@ -153,7 +155,7 @@ class Step:
 
 
 def descend(
-    objective: Objective,
+    objective: Loss,
     mask: Tensor,
     *,
     direction: Direction,

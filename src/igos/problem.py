@@ -100,6 +100,13 @@ class Problem:
             image = image + noise / self._std
         return phi(image, self.baseline[rows], masks)
 
+    def noise(self, count: int, deviation: float, generator: torch.Generator) -> Tensor | None:
+        """n_s for `count` masks, (K, 3, H, W) in pixel units; `None` is no noise."""
+        if deviation == 0:
+            return None
+        drawn = self.image.new_empty(count, *self.image.shape[1:])
+        return deviation * drawn.normal_(generator=generator)
+
     def score(self, images: Tensor) -> Tensor:
         """f_c of K versions of each image: (B, K, 3, H, W) -> (B, K), differentiable once."""
         return self._score(images, lambda some, _: some)
@@ -242,16 +249,22 @@ def _check_differentiable(result: Tensor) -> None:
 class Objective:
     """F_c(I₀, M) = f_c(Φ(I₀, up(M))) + λ₁‖1 − M‖₁ + λ₂TV(M), Eq. 9.
 
-    Each function takes K masks of each image, (B, K, 1, h, w), and returns (B, K).
+    With w > 0, `reveal`, it is two-sided (docs/two_sided.md): − w·f_c(Φ(I₀, up(1 − M))) more, the
+    score of what the heatmap marks, shown alone. Each function takes K masks of each image,
+    (B, K, 1, h, w), and returns (B, K).
     """
 
     problem: Problem
     lambda1: float
     lambda2: float
+    reveal: float = 0.0  # w
 
     def f(self, masks: Tensor, noise: Tensor | None = None) -> Tensor:
         """The part that the path-integrated gradient is taken of."""
-        return self.problem.score_masked(masks, noise)
+        hidden = self.problem.score_masked(masks, noise)
+        if self.reveal == 0:
+            return hidden
+        return hidden - self.reveal * self.problem.score_masked(1 - masks, noise)
 
     def g(self, masks: Tensor) -> Tensor:
         """The part that the plain gradient is taken of."""

@@ -21,6 +21,7 @@ from igos.methods.gradients import (
 )
 from igos.methods.igos import IGOS
 from igos.methods.mask import Mask
+from igos.methods.plus_plus import IGOSPlusPlus
 from igos.methods.rise import RISE
 
 M = TypeVar("M")
@@ -28,7 +29,9 @@ M = TypeVar("M")
 
 METHODS: dict[str, Callable[..., Method]] = {
     "igos": IGOS,
+    "igos-two-sided": IGOS.two_sided,
     "igos-paper": IGOS.paper,
+    "igos++": IGOSPlusPlus,
     "mask": Mask,
     "mask-paper": Mask.paper,
     "rise": RISE,

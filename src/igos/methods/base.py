@@ -1,5 +1,6 @@
 """What a method is: settings, and what they make of a problem."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -57,6 +58,22 @@ def check_seed(seed: int) -> None:
     """One that a `torch.Generator` takes."""
     if not 0 <= seed < 2**63:
         raise IgosError(f"seed {seed}: give a whole number from 0 to 2⁶³ − 1")
+
+
+def check_counts(method: object, *names: str) -> None:
+    """Settings that are whole numbers from 1 up."""
+    for name in names:
+        value = getattr(method, name)
+        if not isinstance(value, int) or value < 1:
+            raise IgosError(f"{name} {value!r}: give a whole number from 1 up")
+
+
+def check_not_negative(method: object, *names: str) -> None:
+    """Settings that are finite numbers from 0 up, or not set."""
+    for name in names:
+        value = getattr(method, name)
+        if value is not None and not (isinstance(value, float | int) and 0 <= value < math.inf):
+            raise IgosError(f"{name} {value!r}: give a number from 0 up")
 
 
 def check_fits(shape: tuple[int, int], size: tuple[int, int]) -> None:

@@ -8,7 +8,6 @@ channels' magnitudes, as each method's authors draw it. The score explained is t
 as is customary for these methods; softmax's gradient dies where the model is certain.
 """
 
-import math
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +17,7 @@ from torch import Tensor
 
 from igos.errors import IgosError
 from igos.methods.adapter import Scores, check_link, copied, library, pieces, scored
-from igos.methods.base import Plain, check_seed
+from igos.methods.base import Plain, check_counts, check_not_negative, check_seed
 from igos.methods.rectifiers import check_rectifiers, replace_rectifiers
 from igos.passes import evaluating
 from igos.problem import Problem
@@ -99,7 +98,7 @@ class IntegratedGradients(PixelMethod):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_count("path_steps", self.path_steps)
+        check_counts(self, "path_steps")
 
     def _attribute(self, attr: Any, scores: Scores, images: Tensor, rows: Tensor) -> Tensor:
         integral: Tensor = attr.IntegratedGradients(scores).attribute(
@@ -122,9 +121,8 @@ class SmoothGrad(PixelMethod):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_count("samples", self.samples)
-        if not (isinstance(self.noise, float | int) and 0 <= self.noise < math.inf):
-            raise IgosError(f"noise {self.noise!r}: give a number from 0 up")
+        check_counts(self, "samples")
+        check_not_negative(self, "noise")
         check_seed(self.seed)
 
     def _attribute(self, attr: Any, scores: Scores, images: Tensor, rows: Tensor) -> Tensor:
@@ -239,8 +237,3 @@ def _gradient(attr: Any, scores: Scores, images: Tensor, rows: Tensor) -> Tensor
         images, abs=False, additional_forward_args=rows
     )
     return gradient
-
-
-def _check_count(name: str, value: object) -> None:
-    if not isinstance(value, int) or value < 1:
-        raise IgosError(f"{name} {value!r}: give a whole number from 1 up")

@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 
 from igos.descent import Step
-from igos.errors import IgosError
 from igos.image import check_resolution, heatmap_of
-from igos.methods.base import check_fits
+from igos.methods.base import check_counts, check_fits, check_not_negative
 from igos.methods.regularisation import Regularisation, interpolate
 from igos.problem import Objective, Problem
 
@@ -54,12 +53,8 @@ class Mask:
 
     def __post_init__(self) -> None:
         check_resolution(self.resolution)
-        if self.max_iterations < 1:
-            raise IgosError(f"max_iterations {self.max_iterations}: give a whole number from 1 up")
-        for name in ("lambda1", "lambda2", "learning_rate"):
-            value = getattr(self, name)
-            if value is not None and not 0 <= value < float("inf"):
-                raise IgosError(f"{name} {value!r}: give a number from 0 up")
+        check_counts(self, "max_iterations")
+        check_not_negative(self, "lambda1", "lambda2", "learning_rate")
 
     @property
     def regularisation(self) -> Regularisation:
