@@ -20,6 +20,7 @@ RESULT = Result(
     seconds=0.5,
     iterations=3,
     converged=True,
+    losses=[0.9, 0.5, 0.4],
     warnings=["careful: ×"],
     heatmap=np.arange(6, dtype=np.float32).reshape(2, 3),
 )
@@ -54,7 +55,7 @@ def test_what_goes_in_comes_out(path: Path) -> None:
     with reading(path) as db:
         row = db.execute("SELECT * FROM results").fetchone()
     assert row[2] == 7
-    assert row[3:12] == (
+    assert row[3:13] == (
         0.1,
         0.7,
         "[0.0, 1.0]",
@@ -63,10 +64,11 @@ def test_what_goes_in_comes_out(path: Path) -> None:
         0.5,
         3,
         1,
+        "[0.9, 0.5, 0.4]",
         '["careful: ×"]',
     )
     assert RESULT.heatmap is not None
-    np.testing.assert_array_equal(unpack(row[12], (2, 3)), RESULT.heatmap)
+    np.testing.assert_array_equal(unpack(row[13], (2, 3)), RESULT.heatmap)
 
 
 def test_a_heatmap_is_packed_without_loss() -> None:

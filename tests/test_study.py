@@ -91,13 +91,13 @@ def test_every_photo_has_the_answer_that_it_has_alone(
         progress = run(planned(store, classifier), list_photos(folder))
     rows = query(
         tmp_path / "run.sqlite",
-        "SELECT name, method, height, deletion, insertion, heatmap, iterations, warnings, target, "
+        "SELECT name, method, height, deletion, insertion, heatmap, losses, warnings, target, "
         "probability FROM results r JOIN photos p ON p.id = r.photo JOIN configurations c "
         "ON c.id = configuration JOIN predictions q ON q.photo = p.id",
     )
     assert len(rows) == 7 * 4
     assert [(step.photos, step.total) for step in progress[3::4]] == [(3, 7), (6, 7), (7, 7)]
-    for name, method, side, deletion, insertion, heatmap, iterations, warnings, *top in rows:
+    for name, method, side, deletion, insertion, heatmap, losses, warnings, *top in rows:
         alone = igos.explain(
             folder / name,
             model=classifier,
@@ -110,7 +110,11 @@ def test_every_photo_has_the_answer_that_it_has_alone(
         assert deletion == pytest.approx(alone.deletion.auc, abs=1e-5)
         assert insertion == pytest.approx(alone.insertion.auc, abs=1e-5)
         np.testing.assert_allclose(unpack(heatmap, (side, side)), alone.heatmap, atol=1e-5)
-        assert iterations == alone.iterations
+        if alone.losses is None:
+            assert losses is None
+        else:
+            assert len(alone.losses) == alone.iterations
+            assert json.loads(losses) == pytest.approx(alone.losses, abs=1e-5)
         assert warnings == json.dumps(alone.warnings)
 
 

@@ -33,9 +33,14 @@ class Answer:
     insertion: list[Curve]
     seconds: float  # for the heatmaps of the batch; the curves are not counted
     last: Step | None  # None: the method has no iterations
+    losses: Tensor | None = None  # (T, B), F_c after each iteration
 
     def iterations(self, at: int) -> int | None:
         return None if self.last is None else int(self.last.iterations[at])
+
+    def loss(self, at: int) -> list[float] | None:
+        """F_c after each iteration that the image has taken."""
+        return None if self.losses is None else self.losses[: self.iterations(at), at].tolist()
 
     def converged(self, at: int) -> bool | None:
         return None if self.last is None else bool(self.last.converged[at])
@@ -72,25 +77,27 @@ def answer(
 ) -> Answer:
     """Explain and test; a model that returns NaN or infinity is refused by its name."""
     start = time.perf_counter()
-    heatmap, last = _heatmap(method, problem, watch)
+    heatmap, last, losses = _heatmap(method, problem, watch)
     finite = bool(heatmap.isfinite().all())  # waits for the device, so that the seconds are true
     seconds = time.perf_counter() - start
     deleted = deletion(problem, heatmap, protocol=protocol)
     inserted = insertion(problem, heatmap, protocol=protocol)
     if not (finite and all(curve.score.isfinite().all() for curve in (*deleted, *inserted))):
         raise _not_finite(model)
-    return Answer(heatmap, deleted, inserted, seconds, last)
+    return Answer(heatmap, deleted, inserted, seconds, last, losses)
 
 
 def _heatmap(
     method: Method, problem: Problem, watch: Callable[[Step], None] | None
-) -> tuple[Tensor, Step | None]:
+) -> tuple[Tensor, Step | None, Tensor | None]:
     if not isinstance(method, Iterative):
-        return method(problem), None
+        return method(problem), None, None
+    losses = []
     for step in method.steps(problem):
+        losses.append(step.loss)
         if watch is not None:
             watch(step)
-    return method.heatmap(step), step
+    return method.heatmap(step), step, torch.stack(losses)
 
 
 def classify(classifier: Classifier, images: Tensor) -> Tensor:

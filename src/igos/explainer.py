@@ -115,6 +115,7 @@ def explain(
         seconds=found.seconds,
         iterations=found.iterations(0),
         converged=found.converged(0),
+        losses=found.loss(0),
         warnings=warnings,
         image=image[0].cpu(),
         baseline=problem.baseline[0].cpu(),

@@ -40,6 +40,7 @@ class Explanation:
     seconds: float  # for the heatmap; the curves are not counted
     iterations: int | None  # None: the method has none
     converged: bool | None
+    losses: list[float] | None  # F_c after each iteration
     warnings: list[str]
     image: Tensor  # (3, H, W), as the model saw it
     baseline: Tensor  # (3, H, W)
@@ -89,6 +90,7 @@ class Explanation:
             "seconds": self.seconds,
             "iterations": self.iterations,
             "converged": self.converged,
+            "losses": self.losses,
             "warnings": self.warnings,
             "curves": {
                 name: {"fraction": curve.fraction.tolist(), "score": curve.score.tolist()}

@@ -112,6 +112,7 @@ def _results(
             seconds=found.seconds / len(photos),
             iterations=found.iterations(at),
             converged=found.converged(at),
+            losses=found.loss(at),
             warnings=doubts(prediction, kept[at], study.classifier),
             heatmap=heatmaps[at] if study.keep_heatmaps else None,
         )

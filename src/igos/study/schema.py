@@ -8,7 +8,7 @@ from pathlib import Path
 
 from igos.errors import IgosError
 
-SCHEMA = 1
+SCHEMA = 2
 APPLICATION = 0x49474F53  # "IGOS", in SQLite's header: this file is ours
 TABLES = """
 CREATE TABLE runs (
@@ -57,6 +57,7 @@ CREATE TABLE results (
     seconds REAL NOT NULL,
     iterations INTEGER,
     converged INTEGER,
+    losses TEXT,
     warnings TEXT NOT NULL,
     heatmap BLOB,
     PRIMARY KEY (configuration, photo)

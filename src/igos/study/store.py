@@ -34,6 +34,7 @@ class Result:
     seconds: float
     iterations: int | None
     converged: bool | None
+    losses: list[float] | None
     warnings: list[str]
     heatmap: np.ndarray[Any, Any] | None
 
@@ -46,6 +47,7 @@ class Result:
             self.seconds,
             self.iterations,
             self.converged,
+            None if self.losses is None else json.dumps(self.losses),
             json.dumps(self.warnings, ensure_ascii=False),
             None if self.heatmap is None else pack(self.heatmap),
         )
