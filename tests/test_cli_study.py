@@ -156,7 +156,7 @@ def test_heatmaps_can_be_left_out(run: Run) -> None:
         (("evaluate", "photos", "--curves", "papers"), "did you mean 'paper'"),
         (("evaluate", "photos", "--baseline", "x"), "unknown baseline 'x'"),
         (("evaluate", "photos", "--out", "nowhere/run.sqlite"), "unable to open"),
-        (("evaluate", "photos", "--methods", "rise"), "none of them can make"),
+        (("evaluate", "photos", "--methods", "rise"), "none of them fits"),
         (("evaluate", "photos", "--resolutions", ","), "give at least one"),
         (("evaluate", "photos", "--model", "nothing"), "unknown model 'nothing'"),
         (("evaluate", "photos", "--weights", "nowhere.pt"), "nowhere.pt"),

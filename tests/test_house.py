@@ -15,6 +15,7 @@ ROOT = Path(__file__).parent.parent
 # Each may import only those before it (DESIGN: image <- problem <- descent <- methods, …).
 ORDER = (
     "errors",
+    "files",
     "image",
     "data",
     "passes",
@@ -28,6 +29,7 @@ ORDER = (
     "explanation",
     "explainer",
     "study",
+    "experiments",
     "plot",
     "cli",
 )

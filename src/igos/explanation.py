@@ -2,10 +2,7 @@
 
 import io
 import json
-import os
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from igos.errors import IgosError
+from igos.files import png, write
 from igos.image import Normalisation
 from igos.metrics.curves import Curve, changed, rank
 
@@ -108,7 +105,7 @@ class Explanation:
         return panel(self, ratio=ratio)
 
     def png(self, *, ratio: float = 0.2) -> bytes:
-        return _png(self.plot(ratio=ratio))
+        return png(self.plot(ratio=ratio))
 
     def _repr_png_(self) -> bytes:
         return self.png()
@@ -122,7 +119,7 @@ class Explanation:
             ".npy": array.getvalue(),
             ".json": self.json(indent=2).encode(errors="replace"),  # a name that is no text
         }
-        return _write(folder, self.stem, contents)
+        return write(folder, self.stem, contents)
 
 
 def save_comparison(
@@ -133,41 +130,7 @@ def save_comparison(
 
     records = [explanation.record() for explanation in explanations]
     contents = {
-        ".png": _png(comparison(explanations, ratio=ratio)),
+        ".png": png(comparison(explanations, ratio=ratio)),
         ".json": json.dumps(records, indent=2, ensure_ascii=False).encode(errors="replace"),
     }
-    return _write(folder, f"{Path(explanations[0].photo).stem}.compare", contents)
-
-
-def _png(figure: "Figure") -> bytes:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=120)
-    return buffer.getvalue()
-
-
-def _write(folder: str | Path, stem: str, contents: dict[str, bytes]) -> list[Path]:
-    """Files STEM.SUFFIX; never half a file under its final name."""
-    paths = [Path(folder) / (stem + suffix) for suffix in contents]
-    with _writing(folder):
-        for path, content in zip(paths, contents.values(), strict=True):
-            partial = path.with_name(path.name + ".partial")
-            partial.write_bytes(content)
-            os.replace(partial, path)
-    return paths
-
-
-def prepare_folder(folder: str | Path) -> None:
-    """Make the folder and show that it can be written, before any work is spent on it."""
-    with _writing(folder), tempfile.TemporaryFile(dir=folder):
-        pass
-
-
-@contextmanager
-def _writing(folder: str | Path) -> Iterator[None]:
-    try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        yield
-    except OSError as error:
-        raise IgosError(
-            f"folder {str(folder)!r}: not writable ({error.strerror}); give another one"
-        ) from error
+    return write(folder, f"{Path(explanations[0].photo).stem}.compare", contents)

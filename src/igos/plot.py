@@ -1,6 +1,6 @@
 """Pictures; the only import of matplotlib. Nothing here touches pyplot's global state."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -103,3 +103,16 @@ def _draw_curves(axis: Axes, explanation: Explanation, ratio: float) -> None:
     if explanation.settings["score"] == "probability":
         axis.set_ylim(0, 1.02)
     axis.spines[["top", "right"]].set_visible(False)
+
+
+def losses(curves: Mapping[str, Sequence[float]]) -> Figure:
+    """F_c after each iteration, a line a method; few iterations or many, so on a log scale."""
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    axis = figure.subplots()
+    for name, values in curves.items():
+        axis.plot(range(1, len(values) + 1), values, label=name, linewidth=1.6)
+    axis.set(xscale="log", xlabel="iteration", ylabel="F, mean over photos")
+    axis.spines[["top", "right"]].set_visible(False)
+    if curves:
+        axis.legend(frameon=False, fontsize=9)
+    return figure

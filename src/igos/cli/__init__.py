@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from igos.cli.experiment import experiment
 from igos.cli.explain import compare, explain
 from igos.cli.options import BAD_INPUT
 from igos.cli.study import evaluate, table
@@ -20,7 +21,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (explain, compare, evaluate, table):
+for command in (explain, compare, evaluate, table, experiment):
     app.command()(command)
 
 

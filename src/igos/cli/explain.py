@@ -75,7 +75,7 @@ def explain(
 ) -> None:
     """Explain photos: for each a picture (.png), the heatmap (.npy) and a record (.json)."""
     from igos.data import SAMPLE
-    from igos.explanation import prepare_folder
+    from igos.files import prepare_folder
     from igos.methods import make
     from igos.metrics.curves import PROTOCOLS
     from igos.problem import LINKS
@@ -156,7 +156,7 @@ def compare(
 
     Methods with a resolution of their own keep it, whatever --resolution says.
     """
-    from igos.explanation import prepare_folder
+    from igos.files import prepare_folder
     from igos.methods import make
     from igos.methods.base import Native, UnsuitedError
     from igos.metrics.curves import PROTOCOLS

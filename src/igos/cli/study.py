@@ -85,7 +85,7 @@ def evaluate(
     named("score", LINKS, score)
     named("curves", PROTOCOLS, curves)
     shapes = _resolutions(resolutions)
-    at_once = _batch(batch)
+    at_once = read_batch(batch)
     makers: dict[str, Maker] = {
         name: partial(_make, name, seed=seed, settings=own) for name, own in chosen.items()
     }
@@ -139,13 +139,12 @@ def evaluate(
             },
             environment=environment(study.device),
         )
-        for name, reason in study.unsuited:
-            print(f"igos: {name}: left out: {reason}", file=sys.stderr)
         if not study.configurations:
-            raise IgosError(f"methods {methods!r}: none of them can make these heatmaps of {model}")
+            reasons = "; ".join(f"{name} {reason}" for name, reason in study.unsuited)
+            raise IgosError(f"methods {methods!r}: none of them fits {model}: {reasons}")
         try:
             with redirect_stdout(sys.stderr):
-                _watch(study, run(study, listed, limit=limit))
+                watch(study, run(study, listed, limit=limit))
         except KeyboardInterrupt:
             print(f"igos: stopped; the same command goes on with {out}", file=sys.stderr)
             raise typer.Exit(STOPPED) from None
@@ -213,7 +212,7 @@ def _resolutions(text: str) -> list[tuple[int, int]]:
     return list(dict.fromkeys(shapes))
 
 
-def _batch(text: str) -> int | None:
+def read_batch(text: str) -> int | None:
     if text == "auto":
         return None
     if not text.isdecimal() or int(text) < 1:
@@ -221,8 +220,10 @@ def _batch(text: str) -> int | None:
     return int(text)
 
 
-def _watch(study: "Study", progress: Iterator["Progress"]) -> None:
+def watch(study: "Study", progress: Iterator["Progress"]) -> None:
     """Follow the run on stderr: photos a second, time left, and every method's means so far."""
+    for name, reason in study.unsuited:
+        print(f"igos: {name}: left out: {reason}", file=sys.stderr)
     from rich import progress as columns
     from rich.console import Console, Group
     from rich.live import Live

@@ -1,0 +1,71 @@
+"""`igos experiment`: the paper's tables and figures."""
+
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from igos.cli.options import Compile, Device, Model, Precision, Seed, Weights, named
+from igos.cli.study import STOPPED, read_batch, watch
+from igos.files import prepare_folder
+
+
+def experiment(
+    name: Annotated[str, typer.Argument(help="table1, table2, runtime, ablation or convergence.")],
+    photos: Annotated[
+        Path, typer.Option(help="A folder, a folder of class folders, or a CSV: file,class_index.")
+    ],
+    model: Model = "efficientnet_lite0",
+    weights: Weights = None,
+    target: Annotated[
+        str, typer.Option(help="The class explained: the predicted one, or the photo's label.")
+    ] = "predicted",
+    limit: Annotated[int | None, typer.Option(min=1, help="Take this many photos.")] = None,
+    min_probability: Annotated[
+        float, typer.Option(min=0, max=1, help="Leave out photos whose target has less.")
+    ] = 0.3,
+    seed: Seed = 0,
+    batch: Annotated[str, typer.Option(help="Photos at once: a number, or auto.")] = "auto",
+    device: Device = "auto",
+    precision: Precision = "auto",
+    compiled: Compile = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for stores and reports.")] = Path(
+        "igos-experiments"
+    ),
+) -> None:
+    """Do one of the paper's experiments; interrupted, the same command goes on."""
+    at_once = read_batch(batch)
+    prepare_folder(out)
+    from igos.data import list_photos
+    from igos.experiments import EXPERIMENTS
+    from igos.experiments.bench import Bench
+    from igos.models import load
+
+    run = named("experiment", EXPERIMENTS, name)
+    listed = list_photos(photos)
+    with redirect_stdout(sys.stderr):
+        classifier = load(
+            model, weights=weights, device=device, precision=precision, compiled=bool(compiled)
+        )
+    bench = Bench(
+        classifier=classifier,
+        photos=listed,
+        out=out,
+        target=target,
+        min_probability=min_probability,
+        limit=limit,
+        seed=seed,
+        batch=at_once and min(at_once, len(listed)),
+        follow=watch,
+    )
+    try:
+        with redirect_stdout(sys.stderr):
+            report = run(bench)
+    except KeyboardInterrupt:
+        print(f"igos: stopped; the same command goes on with {out}", file=sys.stderr)
+        raise typer.Exit(STOPPED) from None
+    for path in report.save(out):
+        print(f"  -> {path}", file=sys.stderr)
+    print(report.text)

@@ -1,0 +1,138 @@
+"""What every experiment has in common: photos, a model, studies that resume, and a report."""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from PIL import Image
+
+from igos.answer import precision_of
+from igos.data import Listed
+from igos.files import png, write
+from igos.methods import make
+from igos.methods.base import Method
+from igos.models.classifier import Classifier
+from igos.study.plan import Maker, Question, Study, environment, plan
+from igos.study.run import Progress, evaluate
+from igos.study.store import Store
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Follow = Callable[[Study, Iterator[Progress]], None]
+
+
+def _unseen(_: Study, progress: Iterator[Progress]) -> None:
+    deque(progress, maxlen=0)
+
+
+@dataclass(frozen=True, eq=False)
+class Bench:
+    """What an experiment is done on, and where what it finds is kept."""
+
+    classifier: Classifier
+    photos: Sequence[Listed]
+    out: Path
+    target: str = "predicted"  # or "label"
+    min_probability: float = 0.3
+    limit: int | None = None  # photos
+    seed: int = 0
+    batch: int | None = None  # None: what suits the device
+    follow: Follow = _unseen  # is handed every study and must go through its progress
+
+    def study(
+        self,
+        name: str,
+        methods: Mapping[str, Maker],
+        resolutions: Sequence[int],
+        *,
+        batch: int | None = None,
+        limit: int | None = None,
+    ) -> Path:
+        """Explain and score the photos; what is in the store NAME.sqlite is not done again.
+
+        Heatmaps finer than the model's image are left out.
+        """
+        path = self.out / f"{name}.sqlite"
+        classifier = self.classifier
+        finest = min(classifier.preprocess(Image.new("RGB", (300, 300), "grey")).shape[-2:])
+        question = Question(
+            model=classifier.name,
+            weights=classifier.digest,
+            target=self.target,
+            precision=precision_of(classifier),
+        )
+        with Store(path) as store:
+            study = plan(
+                store,
+                classifier,
+                question,
+                dict(methods),
+                [(side, side) for side in resolutions if side <= finest],
+                min_probability=self.min_probability,
+                batch=batch or self.batch,
+            )
+            store.begin(
+                started=datetime.now(UTC).isoformat(timespec="seconds"),
+                arguments={"experiment": name, "limit": limit or self.limit},
+                environment=environment(study.device),
+            )
+            self.follow(study, evaluate(study, self.photos, limit=limit or self.limit))
+        return path
+
+    def maker(self, name: str, **settings: str | float) -> Maker:
+        """That method with some settings, at any resolution."""
+        return partial(_make, name, self.seed, settings)
+
+
+def _make(
+    name: str,
+    seed: int,
+    settings: Mapping[str, str | float],
+    resolution: tuple[int, int] | None,
+) -> Method:
+    return make(name, resolution=resolution, seed=seed, settings=settings)
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """What an experiment found, in Markdown, and its figures by name."""
+
+    name: str
+    text: str
+    figures: "Mapping[str, Figure]" = field(default_factory=dict)
+
+    def save(self, folder: Path) -> list[Path]:
+        """NAME.md and a NAME.FIGURE.png for each figure."""
+        links = "".join(f"\n![{title}]({self.name}.{title}.png)\n" for title in self.figures)
+        contents = {".md": (self.text.rstrip() + "\n" + links).encode()}
+        contents |= {f".{title}.png": png(figure) for title, figure in self.figures.items()}
+        return write(folder, self.name, contents)
+
+
+def grid(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown; all but the first column are numbers."""
+    rule = ["---", *("---:" for _ in head[1:])]
+    return "\n".join(f"| {' | '.join(line)} |" for line in [head, rule, *lines])
+
+
+Pair = tuple[float, float]  # deletion, insertion
+
+
+def published(
+    title: str, sides: Sequence[int], figures: Mapping[str, Sequence[Pair | None]]
+) -> str:
+    """The paper's own figures, said to be so."""
+    head = ["method", *(f"{side}×{side} {what}" for side in sides for what in ("del.", "ins."))]
+    lines = [
+        [
+            name,
+            *("–" if pair is None else f"{pair[at]:.3f}" for pair in pairs for at in (0, 1)),
+        ]
+        for name, pairs in figures.items()
+    ]
+    return f"Published ({title}):\n\n{grid(head, lines)}"

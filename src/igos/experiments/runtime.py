@@ -1,0 +1,73 @@
+"""Table 3: seconds a heatmap."""
+
+import statistics
+from pathlib import Path
+
+from igos.experiments.bench import Bench, Report, grid
+from igos.study.schema import reading
+
+SIDES = (224, 112, 28, 14, 7)
+METHODS = (
+    "mask-paper",
+    "gradcam",
+    "rise",
+    "integrated-gradients",
+    "igos-paper",
+    "igos",
+    "igos-two-sided",
+)
+FEW = 8  # photos, one at a time: enough for a median
+RESNET50 = {
+    "Mask": (17.03, 14.61, 14.66, 14.35, 14.24),
+    "GradCam": (None, None, None, None, 1.0),
+    "RISE": (61.77, None, None, None, None),
+    "Integrated Gradients": (1.0, None, None, None, None),
+    "I-GOS": (6.07, 5.73, 5.70, 5.63, 5.62),
+}
+
+
+def runtime(bench: Bench) -> Report:
+    """The paper's Table 3: one photo at a time, as the paper did, and as many as the device takes.
+
+    The median over the photos, so that the first one, for which a device warms up, does not count.
+    """
+    methods = {name: bench.maker(name) for name in METHODS}
+    single = bench.study("runtime.single", methods, SIDES, batch=1, limit=FEW)
+    batched = bench.study("runtime.batched", methods, SIDES)
+    theirs = [
+        [name, *("–" if s is None else f"< {s:g}" if s == 1 else f"{s:.2f}" for s in values)]
+        for name, values in RESNET50.items()
+    ]
+    head = ["seconds a heatmap", *(f"{side}×{side}" for side in SIDES)]
+    text = "\n\n".join(
+        [
+            f"# Runtime\n\n{bench.classifier.name}, one photo at a time:",
+            grid(head, _seconds(single)),
+            "As many photos at once as the device takes:",
+            grid(head, _seconds(batched)),
+            "Published (Table 3, ResNet50, 5,000 photos, one at a time):",
+            grid(head, theirs),
+        ]
+    )
+    return Report("runtime", text)
+
+
+def _seconds(store: Path) -> list[list[str]]:
+    found: dict[tuple[str, int], list[float]] = {}
+    with reading(store) as db:
+        for method, side, seconds in db.execute(
+            "SELECT c.method, c.height, r.seconds FROM results r "
+            "JOIN configurations c ON c.id = r.configuration"
+        ):
+            found.setdefault((method, side), []).append(seconds)
+    return [
+        [
+            name,
+            *(
+                f"{statistics.median(found[name, side]):.3f}" if (name, side) in found else "–"
+                for side in SIDES
+            ),
+        ]
+        for name in METHODS
+        if any((name, side) in found for side in SIDES)
+    ]

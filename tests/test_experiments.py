@@ -1,0 +1,176 @@
+"""The experiments, from the command line, on photos and a model whose answers are known."""
+
+import json
+import re
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from igos.answer import pose
+from igos.data import list_photos
+from igos.experiments import EXPERIMENTS
+from igos.experiments.bench import Bench, grid, published
+from igos.experiments.convergence import mean_losses
+from igos.image import blur
+from igos.methods.igos import IGOS
+from igos.models import load
+from igos.problem import Objective
+from igos.study.plan import Study
+from igos.study.run import Progress
+from igos.study.store import Failure, Result, Store
+from small import Run
+
+NET = ("--model", "net.py:classifier", "--device", "cpu")
+QUICK = {
+    "igos-paper": {"max_iterations": 2, "path_steps": 2},
+    "igos": {"max_iterations": 2, "path_steps": 2},
+    "igos-two-sided": {"max_iterations": 1, "path_steps": 2},
+    "igos++": {"max_iterations": 1, "path_steps": 2},
+    "mask": {"max_iterations": 2},
+    "mask-paper": {"max_iterations": 3},
+    "rise": {"masks": 10},
+}
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same methods with fewer iterations."""
+    maker = Bench.maker
+
+    def quick(self: Bench, name: str, **settings: str | float) -> object:
+        return maker(self, name, **{**QUICK.get(name, {}), **settings})
+
+    monkeypatch.setattr(Bench, "maker", quick)
+
+
+@pytest.fixture
+def photos(place: Path) -> Path:
+    folder = place / "photos"
+    folder.mkdir()
+    for at in range(3):
+        with Image.open(place / "red.png") as picture:
+            picture.rotate(90 * at).save(folder / f"{at}.png")
+    return folder
+
+
+def cells(text: str, row: str) -> list[list[str]]:
+    """The cells of every table's line that begins so."""
+    lines = [line for line in text.splitlines() if line.startswith(f"| {row} |")]
+    return [[cell.strip(" *") for cell in line.strip("|").split("|")][1:] for line in lines]
+
+
+@pytest.mark.usefixtures("photos")
+@pytest.mark.parametrize("name", list(EXPERIMENTS))
+def test_each_has_a_report_and_goes_on(name: str, place: Path, run: Run) -> None:
+    words = ("experiment", name, "--photos", "photos", *NET, "--limit", "2", "--out", "there")
+    code, out, err = run(*words)
+    assert code == 0, err
+    report = (place / "there" / f"{name}.md").read_text()
+    assert out.strip() in report
+    assert "Published (Table" in report
+    for picture in re.findall(r"\]\((.*\.png)\)", report):
+        assert (place / "there" / picture).stat().st_size > 1000
+    stores = sorted((place / "there").glob("*.sqlite"))
+    before = [_results(store) for store in stores]
+    assert all(before)
+    assert run(*words)[0] == 0
+    assert [_results(store) for store in stores] == before  # nothing was done again
+
+
+def _results(store: Path) -> list[tuple[object, ...]]:
+    with sqlite3.connect(store) as db:
+        return db.execute("SELECT * FROM results ORDER BY configuration, photo").fetchall()
+
+
+@pytest.mark.usefixtures("photos")
+def test_the_ablation_takes_away_what_it_says(run: Run) -> None:
+    code, out, _ = run("experiment", "ablation", "--photos", "photos", *NET, "--out", "there")
+    assert code == 0
+    rows = {}
+    with sqlite3.connect("there/ablation.sqlite") as db:
+        for method, settings in db.execute("SELECT method, settings FROM configurations"):
+            rows[method] = json.loads(settings)
+    full, bare = rows["igos-paper"], rows["igos-paper, no TV term"]
+    assert (full["lambda2"], bare["lambda2"]) == (20, 0)
+    assert rows["igos-paper, no noise"]["noise"] == 0
+    assert rows["igos, fixed step 1"]["step_rule"] == {"rule": "FixedStep", "alpha": 1.0}
+    for name, settings in rows.items():
+        others = {"lambda2", "noise", "step_rule"}
+        base = rows[name.partition(",")[0]]
+        assert {key: value for key, value in settings.items() if key not in others} == {
+            key: value for key, value in base.items() if key not in others
+        }
+    assert cells(out, "No TV term") == [["0.031", "0.371", "0.084", "0.518"]]
+
+
+@pytest.mark.usefixtures("photos")
+def test_the_total_loss_is_the_objective_of_the_last_mask(run: Run) -> None:
+    words = ("experiment", "convergence", "--photos", "photos", *NET, "--out", "there")
+    code, out, _ = run(*words, "--limit", "1")
+    assert code == 0
+    classifier = load("net.py:classifier", device="cpu")
+    (path,) = [p.path for p in list_photos(Path("photos"))][:1]
+    image = classifier.preprocess(Image.open(path).convert("RGB"))[None]
+    target = int(classifier.module(image).argmax())
+    problem = pose(classifier, image, blur(image), target)
+    method = replace(
+        IGOS.paper(), lambda1=0.1, lambda2=2.0, max_iterations=2, path_steps=2, tolerance=0.003
+    )
+    mask = 1 - method(problem)
+    loss = Objective(problem, 0.1, 2.0)(mask[:, None]).item()
+    third = cells(out, "Total loss")[0][2]  # I-GOS at λ 0.1/2
+    assert float(third) == pytest.approx(loss, abs=1e-4)
+
+
+def test_a_photo_that_has_stopped_keeps_its_loss(tmp_path: Path) -> None:
+    path = tmp_path / "run.sqlite"
+    with Store(path) as store:
+        store.begin(started="", arguments={}, environment={})
+        question = store.question({"model": "net"})
+        for method, lists in (("a", [[0.8, 0.4], [0.6]]), ("b", [None, None])):
+            number = store.configuration(question, method, (2, 2), {})
+            answers: dict[int, Result | Failure] = {}
+            for at, losses in enumerate(lists):
+                photo = store.photo(f"{at}.jpg", f"0{at}")
+                answers[photo] = Result(0, 0, [], [], [], 0, None, None, losses, [], None)
+            store.add_answers(number, answers)
+    assert mean_losses(path) == {"a": pytest.approx([0.7, 0.5])}
+
+
+def test_mistakes(place: Path, run: Run) -> None:
+    (place / "photos").mkdir()
+    for words, message in (
+        (("tabel1", "--photos", "photos"), "unknown experiment 'tabel1': did you mean 'table1'"),
+        (("table1", "--photos", "gone"), "gone"),
+        (("table1", "--photos", "photos", "--batch", "x"), "batch 'x'"),
+        (("table1", "--photos", "photos", "--out", "red.png"), "folder 'red.png': not writable"),
+    ):
+        code, out, err = run("experiment", *words, *NET)
+        assert (code, out) == (2, "")
+        assert message in err
+
+
+def test_a_bench_without_a_screen(place: Path, photos: Path) -> None:
+    classifier = load("net.py:classifier", device="cpu")
+    seen: list[str] = []
+
+    def follow(study: Study, progress: Iterator[Progress]) -> None:
+        seen.extend(configuration.title for configuration in study.configurations)
+        list(progress)
+
+    bench = Bench(classifier=classifier, photos=list_photos(photos), out=place, follow=follow)
+    path = bench.study("x", {"random": bench.maker("random")}, [300, 16])
+    assert seen == ["random 16×16"]  # finer than the image is left out
+    assert len(_results(path)) == 3
+
+
+def test_tables() -> None:
+    assert grid(["a", "b"], [["1", "2"]]) == "| a | b |\n| --- | ---: |\n| 1 | 2 |"
+    assert published("VGG", [7], {"x": [(0.1234, 0.5)], "y": [None]}) == (
+        "Published (VGG):\n\n| method | 7×7 del. | 7×7 ins. |\n| --- | ---: | ---: |\n"
+        "| x | 0.123 | 0.500 |\n| y | – | – |"
+    )
