@@ -11,9 +11,20 @@ from igos.cli.options import Compile, Device, Model, Precision, Seed, Weights, n
 from igos.cli.study import STOPPED, read_batch, watch
 from igos.files import prepare_folder
 
+NAMES = (  # igos.experiments.EXPERIMENTS, which takes seconds to import
+    "table1",
+    "table2",
+    "runtime",
+    "ablation",
+    "convergence",
+    "adversarial",
+    "failure",
+    "gallery",
+)
+
 
 def experiment(
-    name: Annotated[str, typer.Argument(help="table1, table2, runtime, ablation or convergence.")],
+    name: Annotated[str, typer.Argument(help=f"{', '.join(NAMES)}.")],
     photos: Annotated[
         Path, typer.Option(help="A folder, a folder of class folders, or a CSV: file,class_index.")
     ],

@@ -6,8 +6,11 @@ A new one costs its file and a line in `EXPERIMENTS`.
 from collections.abc import Callable
 
 from igos.experiments.ablation import ablation
+from igos.experiments.adversarial import adversarial
 from igos.experiments.bench import Bench, Report
 from igos.experiments.convergence import convergence
+from igos.experiments.failure import failure
+from igos.experiments.gallery import gallery
 from igos.experiments.runtime import runtime
 from igos.experiments.tables import table1, table2
 
@@ -17,4 +20,7 @@ EXPERIMENTS: dict[str, Callable[[Bench], Report]] = {
     "runtime": runtime,
     "ablation": ablation,
     "convergence": convergence,
+    "adversarial": adversarial,
+    "failure": failure,
+    "gallery": gallery,
 }

@@ -44,6 +44,16 @@ class Bench:
     batch: int | None = None  # None: what suits the device
     follow: Follow = _unseen  # is handed every study and must go through its progress
 
+    @property
+    def size(self) -> tuple[int, int]:
+        """(H, W) of the model's images."""
+        example = self.classifier.preprocess(Image.new("RGB", (300, 300), "grey"))
+        return example.shape[-2], example.shape[-1]
+
+    def at_most(self, resolutions: Sequence[int]) -> list[int]:
+        """Those that are not finer than the model's images."""
+        return [side for side in resolutions if side <= min(self.size)]
+
     def study(
         self,
         name: str,
@@ -59,7 +69,6 @@ class Bench:
         """
         path = self.out / f"{name}.sqlite"
         classifier = self.classifier
-        finest = min(classifier.preprocess(Image.new("RGB", (300, 300), "grey")).shape[-2:])
         question = Question(
             model=classifier.name,
             weights=classifier.digest,
@@ -72,7 +81,7 @@ class Bench:
                 classifier,
                 question,
                 dict(methods),
-                [(side, side) for side in resolutions if side <= finest],
+                [(side, side) for side in self.at_most(resolutions)],
                 min_probability=self.min_probability,
                 batch=batch or self.batch,
             )

@@ -1,0 +1,88 @@
+"""The failure case: how good are heatmaps of classes that the model hardly sees?"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from statistics import fmean
+
+from igos.experiments.bench import Bench, Report, grid
+from igos.study.schema import reading
+
+SIDE = 28
+METHOD = "igos"
+EDGES = (0.0, 0.01, 0.1, 0.3, 0.6, 0.9, 1.0)  # 0.01: the paper's failure case
+LATE = 0.9  # of the pixels: an insertion curve that moves only then has found nothing
+
+
+@dataclass(frozen=True)
+class _Photo:
+    probability: float
+    first_choice: bool
+    deletion: float
+    insertion: float
+    late: bool
+
+
+def failure(bench: Bench) -> Report:
+    """Both metrics by the probability of the class, and by whether it is the model's first choice.
+
+    Areas are divided by the probability of the untouched photo: a class of 0.02 cannot have an
+    insertion of 0.6. "Late" are photos whose insertion curve has not reached half of that
+    probability when 90 % of the pixels are there: the paper's failure case.
+    """
+    every = replace(bench, min_probability=0.0)
+    store = every.study("failure", {METHOD: bench.maker(METHOD)}, [SIDE])
+    photos = _photos(store)
+    by_probability = [
+        (f"{low:g} to {high:g}", [p for p in photos if low < p.probability <= high])
+        for low, high in pairwise(EDGES)
+    ]
+    by_choice = [
+        ("its first choice", [p for p in photos if p.first_choice]),
+        ("not its first choice", [p for p in photos if not p.first_choice]),
+    ]
+    head = ["photos", "deletion / p", "insertion / p", "difference", "late"]
+    text = "\n\n".join(
+        [
+            "# Failure cases",
+            f"{bench.classifier.name}, target {bench.target}, {METHOD} at {SIDE}×{SIDE}. "
+            + " ".join((failure.__doc__ or "").split("\n\n")[1].split()),
+            grid(["probability of the class", *head], [_line(*group) for group in by_probability]),
+            grid(["the class is", *head], [_line(*group) for group in by_choice]),
+        ]
+    )
+    return Report("failure", text)
+
+
+def _photos(store: Path) -> list[_Photo]:
+    found = []
+    with reading(store) as db:
+        for probability, first, deletion, insertion, fraction, curve in db.execute(
+            "SELECT p.probability, p.predicted = p.target, r.deletion, r.insertion, r.fraction, "
+            "r.insertion_curve FROM results r JOIN configurations c ON c.id = r.configuration "
+            "JOIN predictions p ON p.photo = r.photo AND p.question = c.question"
+        ):
+            reached = reach(json.loads(fraction), json.loads(curve))
+            found.append(_Photo(probability, bool(first), deletion, insertion, reached > LATE))
+    return found
+
+
+def reach(fraction: Sequence[float], score: Sequence[float], share: float = 0.5) -> float:
+    """The smallest fraction at which the curve has that share of its last score.
+
+    >>> reach([0, 0.5, 1], [0.0, 0.3, 0.6]), reach([0, 0.5, 1], [0.0, 0.2, 0.6])
+    (0.5, 1)
+    """
+    return next(at for at, value in zip(fraction, score, strict=True) if value >= share * score[-1])
+
+
+def _line(title: str, photos: Sequence[_Photo]) -> list[str]:
+    if not photos:
+        return [title, "0", "–", "–", "–", "–"]
+    deletion = fmean(photo.deletion / photo.probability for photo in photos)
+    insertion = fmean(photo.insertion / photo.probability for photo in photos)
+    late = fmean(photo.late for photo in photos)
+    figures = (f"{deletion:.3f}", f"{insertion:.3f}", f"{insertion - deletion:.3f}", f"{late:.0%}")
+    return [title, str(len(photos)), *figures]
