@@ -189,6 +189,14 @@ def test_momentum_is_that_of_the_paper() -> None:
 
 
 @pytest.mark.usefixtures("photos")
+def test_only_as_many_photos_are_attacked_as_asked_for(place: Path, run: Run) -> None:
+    words = ("experiment", "adversarial", "--photos", "photos", *NET, "--out", "there")
+    assert run(*words, "--limit", "2")[0] == 0
+    for kind in ("clean", "adversarial"):
+        assert len(list((place / "there" / "adversarial" / kind).iterdir())) == 2
+
+
+@pytest.mark.usefixtures("photos")
 def test_failures_by_probability(run: Run) -> None:
     words = ("experiment", "failure", "--photos", "photos", *NET, "--out", "there")
     code, out, _ = run(*words)

@@ -124,15 +124,15 @@ def _attacked(bench: Bench, folder: Path) -> Iterator[str]:
         prepare_folder(folder / kind)
     left = bench.limit or len(bench.photos)
     for start in range(0, len(bench.photos), AT_ONCE):
-        names = _attack(bench, bench.photos[start : start + AT_ONCE], folder)
-        yield from names[:left]
+        names = _attack(bench, bench.photos[start : start + AT_ONCE], folder, left)
+        yield from names
         left -= len(names)
-        if left <= 0:
+        if left == 0:
             return
 
 
-def _attack(bench: Bench, photos: Sequence[Listed], folder: Path) -> list[str]:
-    """Attack those of the photos that the model is sure of; what is there is not made again."""
+def _attack(bench: Bench, photos: Sequence[Listed], folder: Path, most: int) -> list[str]:
+    """Attack the first that the model is sure of; what is there already is not made again."""
     classifier, device = bench.classifier, device_of(bench.classifier)
     readable = []
     for photo in photos:
@@ -144,7 +144,7 @@ def _attack(bench: Bench, photos: Sequence[Listed], folder: Path) -> list[str]:
         return []
     images = torch.stack([image for _, image in readable]).to(device, torch.float32)
     sure, classes = classify(classifier, images).max(dim=1)
-    chosen = [at for at in range(len(readable)) if sure[at] >= bench.min_probability]
+    chosen = [at for at in range(len(readable)) if sure[at] >= bench.min_probability][:most]
     names = [readable[at][0].name.replace("/", "_").replace("\\", "_") for at in chosen]
     todo = [
         (at, name)
