@@ -18,6 +18,7 @@ ORDER = (
     "files",
     "image",
     "data",
+    "boxes",
     "passes",
     "problem",
     "descent",

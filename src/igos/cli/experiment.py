@@ -17,6 +17,7 @@ NAMES = (  # igos.experiments.EXPERIMENTS, which takes seconds to import
     "runtime",
     "ablation",
     "convergence",
+    "pointing",
     "adversarial",
     "failure",
     "gallery",
@@ -26,7 +27,11 @@ NAMES = (  # igos.experiments.EXPERIMENTS, which takes seconds to import
 def experiment(
     name: Annotated[str, typer.Argument(help=f"{', '.join(NAMES)}.")],
     photos: Annotated[
-        Path, typer.Option(help="A folder, a folder of class folders, or a CSV: file,class_index.")
+        Path,
+        typer.Option(
+            help="A folder, a folder of class folders, or a CSV: file,class_index; for pointing "
+            "also the folder of VOCdevkit, or COCO's annotations/instances_NAME.json."
+        ),
     ],
     model: Model = "efficientnet_lite0",
     weights: Weights = None,
@@ -49,26 +54,24 @@ def experiment(
     """Do one of the paper's experiments; interrupted, the same command goes on."""
     at_once = read_batch(batch)
     prepare_folder(out)
-    from igos.data import list_photos
     from igos.experiments import EXPERIMENTS
     from igos.experiments.bench import Bench
     from igos.models import load
 
     run = named("experiment", EXPERIMENTS, name)
-    listed = list_photos(photos)
     with redirect_stdout(sys.stderr):
         classifier = load(
             model, weights=weights, device=device, precision=precision, compiled=bool(compiled)
         )
     bench = Bench(
         classifier=classifier,
-        photos=listed,
+        source=photos,
         out=out,
         target=target,
         min_probability=min_probability,
         limit=limit,
         seed=seed,
-        batch=at_once and min(at_once, len(listed)),
+        batch=at_once,
         follow=watch,
     )
     try:

@@ -11,6 +11,7 @@ from igos.experiments.bench import Bench, Report
 from igos.experiments.convergence import convergence
 from igos.experiments.failure import failure
 from igos.experiments.gallery import gallery
+from igos.experiments.pointing import pointing
 from igos.experiments.runtime import runtime
 from igos.experiments.tables import table1, table2
 
@@ -20,6 +21,7 @@ EXPERIMENTS: dict[str, Callable[[Bench], Report]] = {
     "runtime": runtime,
     "ablation": ablation,
     "convergence": convergence,
+    "pointing": pointing,
     "adversarial": adversarial,
     "failure": failure,
     "gallery": gallery,

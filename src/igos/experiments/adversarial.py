@@ -11,16 +11,14 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 import torch.nn.functional as F
-from PIL import Image
 from torch import Tensor, nn
 
 from igos.answer import classify, device_of
 from igos.data import Listed, list_photos, read_photo
 from igos.errors import IgosError
-from igos.experiments.bench import Bench, Report, grid
+from igos.experiments.bench import AsItIs, Bench, Report, grid, save_pixels
 from igos.experiments.failure import reach
 from igos.explainer import explain
 from igos.files import prepare_folder
@@ -69,7 +67,7 @@ def adversarial(bench: Bench) -> Report:
     """I-GOS of each photo, clean and attacked, for the class that the model sees in it."""
     folder = bench.out / "adversarial"
     height, width = bench.size
-    as_it_is = _Normalise(bench.classifier.normalisation, (width, height))
+    as_it_is = AsItIs(bench.classifier.normalisation, (width, height))
     ready = replace(bench.classifier, preprocess=as_it_is)
     pairs = list(_attacked(bench, folder))
     if not pairs:
@@ -77,7 +75,8 @@ def adversarial(bench: Bench) -> Report:
     own = replace(bench, classifier=ready, target="predicted", min_probability=0.0, limit=None)
     wanted = {f"{kind}/{name}.png" for name in pairs for kind in KINDS}
     photos = [photo for photo in list_photos(folder) if photo.name in wanted]
-    store = replace(own, photos=photos).study("adversarial", {METHOD: bench.maker(METHOD)}, [SIDE])
+    methods = {METHOD: bench.maker(METHOD)}
+    store = own.study("adversarial", methods, [SIDE], photos=photos)
     found = _found(store)
     fooled = [
         name
@@ -104,18 +103,6 @@ def adversarial(bench: Bench) -> Report:
         ]
     )
     return Report("adversarial", text, _figures(bench, ready, folder, fooled[:SHOWN]))
-
-
-@dataclass(frozen=True)
-class _Normalise:
-    """Preprocessing for pictures that have the model's size already; others are made so."""
-
-    normalisation: Normalisation
-    size: tuple[int, int]  # (W, H)
-
-    def __call__(self, photo: Image.Image) -> Tensor:
-        array = np.asarray(photo.convert("RGB").resize(self.size))
-        return self.normalisation.normalise(torch.tensor(array).permute(2, 0, 1).float() / 255)
 
 
 def _attacked(bench: Bench, folder: Path) -> Iterator[str]:
@@ -159,15 +146,8 @@ def _attack(bench: Bench, photos: Sequence[Listed], folder: Path, most: int) -> 
         )
         for kind, pictures in zip(KINDS, (pixels, attacked), strict=True):
             for (_, name), picture in zip(todo, pictures, strict=True):
-                _save(picture, folder / kind / f"{name}.png")
+                save_pixels(picture, folder / kind / f"{name}.png")
     return names
-
-
-def _save(pixels: Tensor, path: Path) -> None:
-    array = (pixels * 255).round().byte().permute(1, 2, 0).cpu().numpy()
-    partial = path.with_suffix(".partial")
-    Image.fromarray(array).save(partial, format="png")
-    partial.replace(path)
 
 
 @dataclass(frozen=True)

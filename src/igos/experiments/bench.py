@@ -1,18 +1,23 @@
 """What every experiment has in common: photos, a model, studies that resume, and a report."""
 
+import io
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+import torch
 from PIL import Image
+from torch import Tensor
 
 from igos.answer import precision_of
-from igos.data import Listed
+from igos.data import Listed, list_photos
 from igos.files import png, write
+from igos.image import Normalisation
 from igos.methods import make
 from igos.methods.base import Method
 from igos.models.classifier import Classifier
@@ -35,7 +40,7 @@ class Bench:
     """What an experiment is done on, and where what it finds is kept."""
 
     classifier: Classifier
-    photos: Sequence[Listed]
+    source: Path  # of the photos: what `list_photos` takes; the pointing game also takes boxes
     out: Path
     target: str = "predicted"  # or "label"
     min_probability: float = 0.3
@@ -43,6 +48,10 @@ class Bench:
     seed: int = 0
     batch: int | None = None  # None: what suits the device
     follow: Follow = _unseen  # is handed every study and must go through its progress
+
+    @cached_property
+    def photos(self) -> list[Listed]:
+        return list_photos(self.source)
 
     @property
     def size(self) -> tuple[int, int]:
@@ -60,6 +69,7 @@ class Bench:
         methods: Mapping[str, Maker],
         resolutions: Sequence[int],
         *,
+        photos: Sequence[Listed] | None = None,
         batch: int | None = None,
         limit: int | None = None,
     ) -> Path:
@@ -90,7 +100,8 @@ class Bench:
                 arguments={"experiment": name, "limit": limit or self.limit},
                 environment=environment(study.device),
             )
-            self.follow(study, evaluate(study, self.photos, limit=limit or self.limit))
+            chosen = self.photos if photos is None else photos
+            self.follow(study, evaluate(study, chosen, limit=limit or self.limit))
         return path
 
     def maker(self, name: str, **settings: str | float) -> Maker:
@@ -105,6 +116,26 @@ def _make(
     resolution: tuple[int, int] | None,
 ) -> Method:
     return make(name, resolution=resolution, seed=seed, settings=settings)
+
+
+@dataclass(frozen=True)
+class AsItIs:
+    """Preprocessing for pictures that have the model's size already; others are made so."""
+
+    normalisation: Normalisation
+    size: tuple[int, int]  # (W, H)
+
+    def __call__(self, photo: Image.Image) -> Tensor:
+        array = np.asarray(photo.convert("RGB").resize(self.size))
+        return self.normalisation.normalise(torch.tensor(array).permute(2, 0, 1).float() / 255)
+
+
+def save_pixels(pixels: Tensor, path: Path) -> None:
+    """A picture from (3, H, W) in 0..1."""
+    array = (pixels * 255).round().byte().permute(1, 2, 0).cpu().numpy()
+    buffer = io.BytesIO()
+    Image.fromarray(array).save(buffer, format="png")
+    write(path.parent, path.stem, {path.suffix: buffer.getvalue()})
 
 
 @dataclass(frozen=True, eq=False)
