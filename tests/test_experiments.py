@@ -12,12 +12,12 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from igos.answer import pose
+from igos.answer import Prediction, pose
 from igos.cli.experiment import NAMES
 from igos.data import list_photos
 from igos.experiments import EXPERIMENTS
 from igos.experiments.adversarial import MIFGSM
-from igos.experiments.bench import Bench, grid, published
+from igos.experiments.bench import Bench, Kept, grid, published
 from igos.experiments.convergence import mean_losses
 from igos.image import Normalisation, blur
 from igos.methods.igos import IGOS
@@ -116,6 +116,17 @@ def test_the_ablation_takes_away_what_it_says(run: Run) -> None:
 
 
 @pytest.mark.usefixtures("photos")
+def test_another_model_in_the_same_folder_is_kept_apart(place: Path, run: Run) -> None:
+    words = ("experiment", "failure", "--photos", "photos", *NET, "--out", "there")
+    first = run(*words)[1]
+    source = (place / "net.py").read_text()
+    (place / "net.py").write_text(source.replace("gain=60.0", "gain=15.0"))
+    second = run(*words)[1]
+    assert first != second
+    assert [cells(text, "its first choice")[0][0] for text in (first, second)] == ["3", "3"]
+
+
+@pytest.mark.usefixtures("photos")
 def test_the_total_loss_is_the_objective_of_the_last_mask(run: Run) -> None:
     words = ("experiment", "convergence", "--photos", "photos", *NET, "--out", "there")
     code, out, _ = run(*words, "--limit", "1")
@@ -139,14 +150,15 @@ def test_a_photo_that_has_stopped_keeps_its_loss(tmp_path: Path) -> None:
     with Store(path) as store:
         store.begin(started="", arguments={}, environment={})
         question = store.question({"model": "net"})
+        photos = [store.photo(f"{at}.jpg", f"0{at}") for at in range(2)]
+        store.add_predictions(question, {photo: Prediction(0, 0.9, 0, 0.9) for photo in photos})
         for method, lists in (("a", [[0.8, 0.4], [0.6]]), ("b", [None, None])):
             number = store.configuration(question, method, (2, 2), {})
             answers: dict[int, Result | Failure] = {}
-            for at, losses in enumerate(lists):
-                photo = store.photo(f"{at}.jpg", f"0{at}")
+            for photo, losses in zip(photos, lists, strict=True):
                 answers[photo] = Result(0, 0, [], [], [], 0, None, None, losses, [], None)
             store.add_answers(number, answers)
-    assert mean_losses(path) == {"a": pytest.approx([0.7, 0.5])}
+    assert mean_losses(Kept(path, question, {})) == {"a": pytest.approx([0.7, 0.5])}
 
 
 def test_the_command_line_knows_every_experiment() -> None:
@@ -193,7 +205,8 @@ def test_only_as_many_photos_are_attacked_as_asked_for(place: Path, run: Run) ->
     words = ("experiment", "adversarial", "--photos", "photos", *NET, "--out", "there")
     assert run(*words, "--limit", "2")[0] == 0
     for kind in ("clean", "adversarial"):
-        assert len(list((place / "there" / "adversarial" / kind).iterdir())) == 2
+        (folder,) = (place / "there").glob(f"adversarial-*/{kind}")
+        assert len(list(folder.iterdir())) == 2
 
 
 @pytest.mark.usefixtures("photos")
@@ -235,9 +248,9 @@ def test_a_bench_without_a_screen(place: Path, photos: Path) -> None:
         list(progress)
 
     bench = Bench(classifier=classifier, source=photos, out=place, follow=follow)
-    path = bench.study("x", {"random": bench.maker("random")}, [300, 16])
+    kept = bench.study("x", {"random": bench.maker("random")}, [300, 16])
     assert seen == ["random 16×16"]  # finer than the image is left out
-    assert len(_results(path)) == 3
+    assert len(_results(kept.path)) == 3
 
 
 def test_tables() -> None:

@@ -9,7 +9,6 @@ from igos.methods.base import Method
 from igos.methods.igos import IGOS
 from igos.study.formats import FORMATS
 from igos.study.plan import Maker
-from igos.study.table import summarise
 
 SIDES = (224, 28)
 VGG19: dict[str, Sequence[Pair | None]] = {
@@ -30,9 +29,9 @@ def ablation(bench: Bench) -> Report:
             f"{name}, no noise": bench.maker(name, noise=0.0),
             f"{name}, fixed step 1": _fixed_step(bench.maker(name)),
         }
-    store = bench.study("ablation", methods, SIDES)
+    kept = bench.study("ablation", methods, SIDES)
     tables = [
-        FORMATS["md"]([row for row in summarise(store, against=name) if _is_of(row.method, name)])
+        FORMATS["md"]([row for row in kept.rows(against=name) if _is_of(row.method, name)])
         for name in ("igos-paper", "igos")
     ]
     title = "Table 4, VGG19"

@@ -18,14 +18,13 @@ from torch import Tensor, nn
 from igos.answer import classify, device_of
 from igos.data import Listed, list_photos, read_photo
 from igos.errors import IgosError
-from igos.experiments.bench import AsItIs, Bench, Report, grid, save_pixels
+from igos.experiments.bench import AsItIs, Bench, Kept, Report, grid, save_pixels
 from igos.experiments.failure import reach
 from igos.explainer import explain
 from igos.files import prepare_folder
 from igos.image import Normalisation
 from igos.models.classifier import Classifier
 from igos.passes import evaluating
-from igos.study.schema import reading
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -65,7 +64,7 @@ class MIFGSM:
 
 def adversarial(bench: Bench) -> Report:
     """I-GOS of each photo, clean and attacked, for the class that the model sees in it."""
-    folder = bench.out / "adversarial"
+    folder = bench.out / f"adversarial-{bench.classifier.digest[:12] or 'own'}"  # is the model's
     height, width = bench.size
     as_it_is = AsItIs(bench.classifier.normalisation, (width, height))
     ready = replace(bench.classifier, preprocess=as_it_is)
@@ -76,8 +75,8 @@ def adversarial(bench: Bench) -> Report:
     wanted = {f"{kind}/{name}.png" for name in pairs for kind in KINDS}
     photos = [photo for photo in list_photos(folder) if photo.name in wanted]
     methods = {METHOD: bench.maker(METHOD)}
-    store = own.study("adversarial", methods, [SIDE], photos=photos)
-    found = _found(store)
+    kept = own.study("adversarial", methods, [SIDE], photos=photos)
+    found = _found(kept)
     fooled = [
         name
         for name in pairs
@@ -159,14 +158,10 @@ class _Found:
     ratio: float
 
 
-def _found(store: Path) -> dict[str, _Found]:
-    with reading(store) as db:
-        rows = db.execute(
-            "SELECT f.name, p.predicted, p.probability, r.deletion, r.insertion, r.fraction, "
-            "r.insertion_curve FROM results r JOIN configurations c ON c.id = r.configuration "
-            "JOIN predictions p ON p.photo = r.photo AND p.question = c.question "
-            "JOIN photos f ON f.id = r.photo"
-        ).fetchall()
+def _found(kept: Kept) -> dict[str, _Found]:
+    rows = kept.select(
+        "f.name, p.predicted, p.probability, r.deletion, r.insertion, r.fraction, r.insertion_curve"
+    )
     return {
         name: _Found(*(*figures, reach(json.loads(fraction), json.loads(curve))))
         for name, *figures, fraction, curve in rows

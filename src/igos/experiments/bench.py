@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -23,7 +23,9 @@ from igos.methods.base import Method
 from igos.models.classifier import Classifier
 from igos.study.plan import Maker, Question, Study, environment, plan
 from igos.study.run import Progress, evaluate
+from igos.study.schema import reading
 from igos.study.store import Store
+from igos.study.table import Row, summarise
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -72,7 +74,7 @@ class Bench:
         photos: Sequence[Listed] | None = None,
         batch: int | None = None,
         limit: int | None = None,
-    ) -> Path:
+    ) -> "Kept":
         """Explain and score the photos; what is in the store NAME.sqlite is not done again.
 
         Heatmaps finer than the model's image are left out.
@@ -102,7 +104,7 @@ class Bench:
             )
             chosen = self.photos if photos is None else photos
             self.follow(study, evaluate(study, chosen, limit=limit or self.limit))
-        return path
+        return Kept(path, study.number, question.identity())
 
     def maker(self, name: str, **settings: str | float) -> Maker:
         """That method with some settings, at any resolution."""
@@ -116,6 +118,34 @@ def _make(
     resolution: tuple[int, int] | None,
 ) -> Method:
     return make(name, resolution=resolution, seed=seed, settings=settings)
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """The results of a study, of this model and target alone."""
+
+    path: Path
+    question: int
+    identity: dict[str, str]
+
+    def select(self, columns: str) -> list[tuple[Any, ...]]:
+        """Columns of results r, configurations c, photos f and predictions p, in their order.
+
+        Of photos with the same name the one that came last counts.
+        """
+        with reading(self.path) as db:
+            return db.execute(
+                f"SELECT {columns} FROM results r JOIN configurations c ON c.id = r.configuration "
+                "JOIN photos f ON f.id = r.photo "
+                "JOIN predictions p ON p.photo = r.photo AND p.question = c.question "
+                "WHERE c.question = ? AND f.id IN (SELECT max(id) FROM photos GROUP BY name) "
+                "ORDER BY c.id, f.id",
+                (self.question,),
+            ).fetchall()
+
+    def rows(self, *, against: str | None = "igos") -> list[Row]:
+        found = summarise(self.path, against=against)
+        return [row for row in found if row.question == self.identity]
 
 
 @dataclass(frozen=True)

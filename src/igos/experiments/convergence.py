@@ -2,14 +2,11 @@
 
 import json
 from collections import defaultdict
-from pathlib import Path
 
 import numpy as np
 
-from igos.experiments.bench import Bench, Report, grid
+from igos.experiments.bench import Bench, Kept, Report, grid
 from igos.study.plan import Maker
-from igos.study.schema import reading
-from igos.study.table import summarise
 
 SIDE = 28
 LAMBDAS = ((0.01, 0.2), (0.1, 2.0), (1.0, 20.0))
@@ -28,9 +25,9 @@ def convergence(bench: Bench) -> Report:
         for name in ("igos-paper", "mask-paper"):
             title = f"{name} λ {lambda1:g}/{lambda2:g}"
             methods[title] = bench.maker(name, lambda1=lambda1, lambda2=lambda2)
-    store = bench.study("convergence", methods, [SIDE])
-    losses = mean_losses(store)
-    rows = {row.method: row for row in summarise(store, against=None)}
+    kept = bench.study("convergence", methods, [SIDE])
+    losses = mean_losses(kept)
+    rows = {row.method: row for row in kept.rows(against=None)}
     columns = [title for title in methods if title in rows]
     ours = [
         ["Total loss", *(f"{losses[title][-1]:.4f}" for title in columns)],
@@ -53,14 +50,11 @@ def convergence(bench: Bench) -> Report:
     return Report("convergence", text, {"losses": draw(losses)})
 
 
-def mean_losses(store: Path) -> dict[str, list[float]]:
+def mean_losses(kept: Kept) -> dict[str, list[float]]:
     """For each method F_c after each iteration, over the photos; who has stopped keeps his last."""
     found: dict[str, list[list[float]]] = defaultdict(list)
-    with reading(store) as db:
-        for method, losses in db.execute(
-            "SELECT c.method, r.losses FROM results r JOIN configurations c "
-            "ON c.id = r.configuration WHERE r.losses IS NOT NULL ORDER BY c.id, r.photo"
-        ):
+    for method, losses in kept.select("c.method, r.losses"):
+        if losses is not None:
             found[method].append(json.loads(losses))
     means = {}
     for method, lists in found.items():

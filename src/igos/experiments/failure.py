@@ -4,11 +4,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from pathlib import Path
 from statistics import fmean
 
-from igos.experiments.bench import Bench, Report, grid
-from igos.study.schema import reading
+from igos.experiments.bench import Bench, Kept, Report, grid
 
 SIDE = 28
 METHOD = "igos"
@@ -33,8 +31,8 @@ def failure(bench: Bench) -> Report:
     probability when 90 % of the pixels are there: the paper's failure case.
     """
     every = replace(bench, min_probability=0.0)
-    store = every.study("failure", {METHOD: bench.maker(METHOD)}, [SIDE])
-    photos = _photos(store)
+    kept = every.study("failure", {METHOD: bench.maker(METHOD)}, [SIDE])
+    photos = _photos(kept)
     by_probability = [
         (f"{low:g} to {high:g}", [p for p in photos if low < p.probability <= high])
         for low, high in pairwise(EDGES)
@@ -56,16 +54,14 @@ def failure(bench: Bench) -> Report:
     return Report("failure", text)
 
 
-def _photos(store: Path) -> list[_Photo]:
+def _photos(kept: Kept) -> list[_Photo]:
     found = []
-    with reading(store) as db:
-        for probability, first, deletion, insertion, fraction, curve in db.execute(
-            "SELECT p.probability, p.predicted = p.target, r.deletion, r.insertion, r.fraction, "
-            "r.insertion_curve FROM results r JOIN configurations c ON c.id = r.configuration "
-            "JOIN predictions p ON p.photo = r.photo AND p.question = c.question"
-        ):
-            reached = reach(json.loads(fraction), json.loads(curve))
-            found.append(_Photo(probability, bool(first), deletion, insertion, reached > LATE))
+    for probability, first, deletion, insertion, fraction, curve in kept.select(
+        "p.probability, p.predicted = p.target, r.deletion, r.insertion, r.fraction, "
+        "r.insertion_curve"
+    ):
+        reached = reach(json.loads(fraction), json.loads(curve))
+        found.append(_Photo(probability, bool(first), deletion, insertion, reached > LATE))
     return found
 
 

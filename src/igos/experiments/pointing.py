@@ -21,11 +21,10 @@ from igos.answer import classify, device_of
 from igos.boxes import Boxed, coco, is_voc, voc
 from igos.data import Listed, read_photo
 from igos.errors import IgosError
-from igos.experiments.bench import AsItIs, Bench, Report, grid, save_pixels
+from igos.experiments.bench import AsItIs, Bench, Kept, Report, grid, save_pixels
 from igos.files import prepare_folder
 from igos.metrics.pointing import hit, share
 from igos.study.plan import Maker
-from igos.study.schema import reading
 from igos.study.store import unpack
 
 SIDES = (28, 14, 7)
@@ -81,10 +80,10 @@ def _with_boxes(bench: Bench, samples: Sequence[Boxed], title: str) -> Report:
     by_name = {sample.photo.name: sample for sample in samples}
     photos = [sample.photo for sample in samples]
     own = replace(bench, target="label", min_probability=0.0)
-    store = own.study("pointing", _methods(bench), SIDES, photos=photos)
+    kept = own.study("pointing", _methods(bench), SIDES, photos=photos)
     inside = cache(lambda name: seen(by_name[name], bench))
     scores = defaultdict(list)
-    for method, name, heatmap in _heatmaps(store):
+    for method, name, heatmap in _heatmaps(kept):
         if name in by_name:
             sample = by_name[name]
             found = _Score(sample.class_name, sample.difficult, hit(heatmap, inside(name)))
@@ -143,9 +142,9 @@ def _with_grids(bench: Bench) -> Report:
         limit=None,
     )
     photos = [Listed(name, path, str(label)) for name, (path, label, _) in cells.items()]
-    store = own.study("pointing", _methods(bench), SIDES, photos=photos)
+    kept = own.study("pointing", _methods(bench), SIDES, photos=photos)
     scores = defaultdict(list)
-    for title, name, heatmap in _heatmaps(store):
+    for title, name, heatmap in _heatmaps(kept):
         if name in cells:
             inside = cell(cells[name][2], bench.size)
             scores[title].append((hit(heatmap, inside, tolerance=0), share(heatmap, inside)))
@@ -185,8 +184,7 @@ def make_grids(bench: Bench, folder: Path) -> dict[str, tuple[Path, int, int]]:
         labels = list(waiting)
         photos = [waiting[one].popleft() for one in labels]
         waiting = {one: rest for one, rest in waiting.items() if rest}
-        if not path.exists():
-            save_pixels(tiled(photos, bench.size), path)
+        save_pixels(tiled(photos, bench.size), path)
         for place, one in enumerate(labels):
             cells[f"{name}#{place}"] = (path, one, place)
     return cells
@@ -232,16 +230,10 @@ def _methods(bench: Bench) -> dict[str, Maker]:
     return {name: bench.maker(name) for name in METHODS}
 
 
-def _heatmaps(store: Path) -> Iterable[tuple[str, str, Tensor]]:
+def _heatmaps(kept: Kept) -> Iterable[tuple[str, str, Tensor]]:
     """The method with its resolution, the photo's name and the heatmap, (h, w)."""
-    with reading(store) as db:
-        for method, height, width, name, heatmap in db.execute(
-            "SELECT c.method, c.height, c.width, p.name, r.heatmap FROM results r "
-            "JOIN configurations c ON c.id = r.configuration JOIN photos p ON p.id = r.photo "
-            "ORDER BY c.id, p.id"
-        ):
-            yield (
-                f"{method} {height}×{width}",
-                name,
-                torch.from_numpy(unpack(heatmap, (height, width)).copy()),
-            )
+    for method, height, width, name, heatmap in kept.select(
+        "c.method, c.height, c.width, f.name, r.heatmap"
+    ):
+        array = unpack(heatmap, (height, width)).copy()
+        yield f"{method} {height}×{width}", name, torch.from_numpy(array)

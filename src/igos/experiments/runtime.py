@@ -1,10 +1,8 @@
 """Table 3: seconds a heatmap."""
 
 import statistics
-from pathlib import Path
 
-from igos.experiments.bench import Bench, Report, grid
-from igos.study.schema import reading
+from igos.experiments.bench import Bench, Kept, Report, grid
 
 SIDES = (224, 112, 28, 14, 7)
 METHODS = (
@@ -52,14 +50,10 @@ def runtime(bench: Bench) -> Report:
     return Report("runtime", text)
 
 
-def _seconds(store: Path) -> list[list[str]]:
+def _seconds(kept: Kept) -> list[list[str]]:
     found: dict[tuple[str, int], list[float]] = {}
-    with reading(store) as db:
-        for method, side, seconds in db.execute(
-            "SELECT c.method, c.height, r.seconds FROM results r "
-            "JOIN configurations c ON c.id = r.configuration"
-        ):
-            found.setdefault((method, side), []).append(seconds)
+    for method, side, seconds in kept.select("c.method, c.height, r.seconds"):
+        found.setdefault((method, side), []).append(seconds)
     return [
         [
             name,

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from igos.experiments.bench import Bench, Pair, Report, published
 from igos.study.formats import FORMATS
-from igos.study.table import summarise
 
 OURS = ("igos", "igos-two-sided", "igos++", "igos-paper", "mask", "mask-paper")
 THEIRS = ("gradcam", "rise", "integrated-gradients")
@@ -56,5 +55,5 @@ def table2(bench: Bench) -> Report:
 def _table(
     bench: Bench, name: str, methods: Sequence[str], sides: Sequence[int], theirs: str
 ) -> Report:
-    store = bench.study(name, {method: bench.maker(method) for method in methods}, sides)
-    return Report(name, f"# {name}\n\n{FORMATS['md'](summarise(store))}\n\n{theirs}")
+    kept = bench.study(name, {method: bench.maker(method) for method in methods}, sides)
+    return Report(name, f"# {name}\n\n{FORMATS['md'](kept.rows())}\n\n{theirs}")
