@@ -15,7 +15,7 @@ from igos.descent import Armijo, FixedStep
 from igos.errors import IgosError
 from igos.image import l1, phi, tv
 from igos.methods import METHODS, adjust, make
-from igos.methods.igos import IGOS, MEASURED, MEASURED_TWO_SIDED
+from igos.methods.igos import IGOS, MEASURED, FIRST_TWO_SIDED
 from igos.methods.regularisation import interpolate
 from igos.problem import Problem
 from small import single
@@ -175,7 +175,7 @@ def test_the_papers_settings() -> None:
 def test_two_sided_has_settings_of_its_own() -> None:
     method = IGOS.two_sided(resolution=7)
     assert method.reveal == 1
-    assert method.regularisation == MEASURED_TWO_SIDED[7]
+    assert method.regularisation == FIRST_TWO_SIDED[7]
     assert IGOS(resolution=7).regularisation == MEASURED[7]
 
 
