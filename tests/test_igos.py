@@ -15,7 +15,7 @@ from igos.descent import Armijo, FixedStep
 from igos.errors import IgosError
 from igos.image import l1, phi, tv
 from igos.methods import METHODS, adjust, make
-from igos.methods.igos import IGOS, MEASURED, FIRST_TWO_SIDED
+from igos.methods.igos import FIRST_TWO_SIDED, IGOS, MEASURED
 from igos.methods.regularisation import interpolate
 from igos.problem import Problem
 from small import single
