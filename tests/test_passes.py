@@ -4,15 +4,15 @@ import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from igos.answer import Answer, pose
+from igos.answer import Answer, pose, within_memory
 from igos.descent import Armijo, FixedStep
 from igos.errors import IgosError
-from igos.explainer import _within_memory
 from igos.image import Normalisation
 from igos.methods.igos import IGOS
 from igos.metrics.curves import deletion, insertion
@@ -32,13 +32,16 @@ def problem_of(net: nn.Module, passes: Passes | None = None) -> Problem:
     return Problem(net, image, 0.1 * image.flip(0), torch.tensor([0, 1, 2]), chunk=4, fast=passes)
 
 
+def now() -> list[object]:
+    cudnn: Any = torch.backends.cudnn
+    matmul = torch.backends.cuda.matmul
+    rounding = [cudnn.conv.fp32_precision, matmul.fp32_precision]
+    return [cudnn.deterministic, cudnn.benchmark, *rounding]
+
+
 @contextmanager
 def flags() -> Iterator[None]:
     """CUDA's switches, which exist without CUDA too, are as before."""
-
-    def now() -> list[bool]:
-        cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
-        return [cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32]
 
     before = now()
     yield
@@ -48,20 +51,19 @@ def flags() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("precision", "static", "expected"),
     [
-        ("fp32", False, [True, False, False, False]),
-        ("tf32", True, [True, True, True, True]),
-        ("fp16", False, [True, False, True, True]),
+        ("fp32", False, [True, False, "ieee", "ieee"]),
+        ("tf32", True, [True, False, "tf32", "tf32"]),
+        ("fp16", False, [True, False, "tf32", "tf32"]),
     ],
 )
 def test_what_holds_while_the_model_runs_and_not_afterwards(
-    precision: str, static: bool, expected: list[bool]
+    precision: str, static: bool, expected: list[object]
 ) -> None:
-    seen: list[list[bool]] = []
+    seen: list[list[object]] = []
 
     class Watching(TinyNet):
         def forward(self, x: Tensor) -> Tensor:
-            cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
-            seen.append([cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32])
+            seen.append(now())
             if x.isnan().any():
                 raise ValueError("NaN")
             return super().forward(x)
@@ -75,6 +77,19 @@ def test_what_holds_while_the_model_runs_and_not_afterwards(
         problem.score(torch.full_like(images, torch.nan))
     assert seen
     assert all(one == expected for one in seen)
+
+
+def test_what_the_caller_has_set_in_any_way_stays_readable() -> None:
+    """Torch refuses to read one of its two switches after a change of the other."""
+    problem = problem_of(TinyNet().eval(), Passes(TinyNet().eval(), "tf32"))
+    before = torch.get_float32_matmul_precision()
+    try:
+        for setting in ("medium", "highest"):
+            torch.set_float32_matmul_precision(setting)
+            problem.score(problem.image[:, None])
+            assert torch.get_float32_matmul_precision() == setting
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def test_a_static_pass_is_always_full() -> None:
@@ -123,6 +138,20 @@ def test_the_gradient_in_half_precision(certainty: float) -> None:
 SMOOTH = IGOS(
     resolution=6, lambda1=0.01, lambda2=0.05, noise=0.05, path_steps=3, step_rule=FixedStep()
 )
+
+
+def test_half_precision_of_one_number_an_image() -> None:
+    class Only(TinyNet):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x)[:, 1]
+
+    net = Only().eval()
+    masks = random(3, 5, 1, 6, 5).sigmoid().float()
+    exact, ours = (
+        gradient(replace(problem_of(net, passes), target=lambda output: output), masks)
+        for passes in (None, make_fast(net, EXAMPLE, precision="fp16"))
+    )
+    assert (ours - exact).norm() < AGREE * exact.norm()
 
 
 def test_heatmaps_across_precisions() -> None:
@@ -230,11 +259,11 @@ def test_fewer_images_in_a_pass_where_memory_runs_out() -> None:
 
     problem = replace(problem_of(TinyNet()), chunk=16)
     fits = 4
-    assert torch.equal(_within_memory(problem, work).heatmap, problem.image)
+    assert torch.equal(within_memory(problem, work).heatmap, problem.image)
     assert tried == [16, 8, 4]
     fits = 0
     with pytest.raises(IgosError, match="out of memory with one image at a time"):
-        _within_memory(problem, work)
+        within_memory(problem, work)
     assert tried[3:] == [16, 8, 4, 2, 1]
 
 

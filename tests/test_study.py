@@ -183,7 +183,7 @@ def test_too_little_memory_for_one_photo_is_a_failure_that_a_later_run_mends(
         study, _ = counting(store, classifier, room=0)
         run(study, list_photos(folder), limit=2)
         assert len(store.failures()) == 2
-        assert "out of memory, even for this photo alone" in store.failures()[0]
+        assert "out of memory with one image at a time" in store.failures()[0]
         study, calls = counting(store, classifier)
         run(study, list_photos(folder), limit=2)
         assert calls == [2]

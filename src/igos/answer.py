@@ -5,7 +5,7 @@ What one photo (`explainer.py`) and a whole study (`study/`) have in common.
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from igos.methods.base import Iterative, Method
 from igos.metrics.curves import PAPER, Curve, CurveProtocol, deletion, insertion
 from igos.models.classifier import Classifier
 from igos.models.fast import MOST
-from igos.passes import evaluating, precision
+from igos.passes import evaluating, out_of_memory, precision
 from igos.problem import Link, Problem, probability
 
 LOW_PROBABILITY = 0.01  # the paper's failure case
@@ -100,6 +100,24 @@ def _heatmap(
     return method.heatmap(step), step, torch.stack(losses)
 
 
+def within_memory(problem: Problem, work: Callable[[Problem], Answer]) -> Answer:
+    """`work` on the problem, with fewer images in a pass where memory runs out."""
+    while True:
+        try:
+            return work(problem)
+        except Exception as error:
+            if not out_of_memory(error):
+                raise
+            if problem.chunk == 1:
+                raise IgosError(
+                    "out of memory with one image at a time; give a smaller resolution or model, "
+                    "or device cpu"
+                ) from error
+        problem = replace(problem, chunk=problem.chunk // 2)
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
 def classify(classifier: Classifier, images: Tensor) -> Tensor:
     """The probabilities of the classes, (B, C); (B, 0) where the model is no classifier."""
     module = classifier.module
@@ -115,7 +133,7 @@ def classify(classifier: Classifier, images: Tensor) -> Tensor:
 def _not_finite(model: str) -> IgosError:
     return IgosError(
         f"model {model!r} returned NaN or infinity for this photo; check its weights and its "
-        "preprocessing"
+        "preprocessing, and on CUDA try precision tf32"
     )
 
 

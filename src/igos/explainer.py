@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ from PIL import Image
 from torch import Tensor, nn
 
 from igos.answer import (
-    Answer,
     Prediction,
     answer,
     check_class,
@@ -21,6 +20,7 @@ from igos.answer import (
     pose,
     precision_of,
     tried,
+    within_memory,
 )
 from igos.data import SAMPLE, prepare, read_photo, sample_photo
 from igos.descent import Step
@@ -32,7 +32,7 @@ from igos.methods.base import Method, Native, check_native
 from igos.metrics.curves import PAPER, CurveProtocol
 from igos.models import load, pick_device, quicken
 from igos.models.classifier import Classifier
-from igos.problem import Link, Problem, probability
+from igos.problem import Link, probability
 
 PREDICTIONS = 5  # as in ImageNet's top-5
 
@@ -82,7 +82,7 @@ def explain(
         method = make(method, resolution=resolution, seed=seed, settings=settings)
     if isinstance(method, Native):
         check_native(method, resolution, method.native_resolution(problem))
-    found = _within_memory(
+    found = within_memory(
         problem,
         lambda fits: answer(method, fits, model=classifier.name, protocol=protocol, watch=watch),
     )
@@ -150,21 +150,6 @@ def find_baseline(baseline: str | Path | Tensor | Baseline, classifier: Classifi
     return same_for_all
 
 
-def _within_memory(problem: Problem, work: Callable[[Problem], Answer]) -> Answer:
-    """`work` on the problem, with fewer images in a pass where memory runs out."""
-    while True:
-        try:
-            return work(problem)
-        except torch.OutOfMemoryError as error:
-            if problem.chunk == 1:
-                raise IgosError(
-                    "out of memory with one image at a time; give a smaller resolution or model, "
-                    "or device cpu"
-                ) from error
-        problem = replace(problem, chunk=problem.chunk // 2)
-        torch.cuda.empty_cache()
-
-
 def _classifier(
     model: str | Classifier | nn.Module, photo: Photo, device: str, precision: str
 ) -> Classifier:
@@ -182,7 +167,9 @@ def _classifier(
 
     example = _one_image(photo) if isinstance(photo, Tensor) else preprocess(photo)
     bare = Classifier(name, model, preprocess, Normalisation())
-    return quicken(bare, pick_device(device), example, precision=precision)
+    where = pick_device(device)
+    ready: Classifier = tried(bare, partial(quicken, bare, where, precision=precision), example)
+    return ready
 
 
 def _one_image(photo: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """How a model is run: in evaluation mode, with the same answer every time, in its precision."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -29,17 +29,13 @@ class Passes:
         with evaluating(self.model), _settings(self._cuda()):
             yield
 
-    def _cuda(self) -> list[tuple[Any, str, bool]]:
+    def _cuda(self) -> list[tuple[Any, str, str]]:
         if self.precision is None:
             return []
-        tf32 = self.precision != "fp32"
-        cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
-        return [
-            (cudnn, "allow_tf32", tf32),
-            (matmul, "allow_tf32", tf32),
-            # Trying every algorithm pays only where no pass has another shape than the last.
-            (cudnn, "benchmark", self.static),
-        ]
+        rounding = "ieee" if self.precision == "fp32" else "tf32"
+        cudnn: Any = torch.backends.cudnn
+        backends = (cudnn.conv, torch.backends.cuda.matmul)
+        return [(backend, "fp32_precision", rounding) for backend in backends]
 
     def __call__(self, images: Tensor, full: int) -> Any:
         """The model's output for at most `full` images, (n, 3, H, W)."""
@@ -67,15 +63,25 @@ def evaluating(model: object) -> Iterator[None]:
     try:
         for module in training:
             module.training = False
-        with _settings([(torch.backends.cudnn, "deterministic", True)]):
+        # Which algorithm is the fastest is another answer every time.
+        wanted = (("deterministic", True), ("benchmark", False))
+        with _settings([(torch.backends.cudnn, *one) for one in wanted]):
             yield
     finally:
         for module in training:
             module.training = True
 
 
+def out_of_memory(error: Exception) -> bool:
+    """Also where a library says so in its own words: the CPU's, MPS's, CUDA's."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    signs = ("DefaultCPUAllocator", "out of memory", "ALLOC_FAILED")
+    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in signs)
+
+
 @contextmanager
-def _settings(wanted: list[tuple[Any, str, bool]]) -> Iterator[None]:
+def _settings(wanted: Sequence[tuple[Any, str, Any]]) -> Iterator[None]:
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in wanted]
     try:
         for owner, name, value in wanted:

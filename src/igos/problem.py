@@ -233,7 +233,7 @@ def _differentiate(
     wide = output.detach().float().requires_grad_()
     scores = problem._to_scores(wide, rows)
     (slope,) = torch.autograd.grad(scores.sum(), wide)
-    steepest = slope.flatten(1).abs().amax(dim=1).clamp(min=1e-30)  # (n,)
+    steepest = slope.reshape(len(slope), -1).abs().amax(dim=1).clamp(min=1e-30)  # (n,)
     scale = HALF_SCALE / steepest
     scaled = (slope * scale.view(-1, *[1] * (slope.ndim - 1))).to(output.dtype)
     (gradient,) = torch.autograd.grad(output, inputs, scaled)

@@ -6,6 +6,7 @@ Algorithm 1 is `descend` with the direction `total_gradient` (Eq. 6) and the ste
 (Eq. 8), from a mask of ones. This file holds the settings.
 """
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
@@ -32,7 +33,7 @@ MEASURED = {
 FIRST_TWO_SIDED = {
     7: Regularisation(lambda1=0.03, lambda2=0.6, noise=0.0),
     14: Regularisation(lambda1=0.1, lambda2=2.0, noise=0.0),
-    28: Regularisation(lambda1=0.1, lambda2=2.0, noise=0.0),
+    28: Regularisation(lambda1=1.0, lambda2=2.0, noise=0.0),
     224: Regularisation(lambda1=1.0, lambda2=20.0, noise=0.045),
 }
 
@@ -132,7 +133,7 @@ class IGOS:
 
     def __call__(self, problem: Problem) -> Tensor:
         """The heatmap 1 − M, (B, 1, h, w)."""
-        *_, last = self.steps(problem)
+        (last,) = deque(self.steps(problem), maxlen=1)  # the steps before are not kept
         return self.heatmap(last)
 
     def heatmap(self, step: Step) -> Tensor:

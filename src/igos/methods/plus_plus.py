@@ -10,6 +10,7 @@ with path-integrated gradients, halved, for the scores and the plain gradient fo
 the line search of I-GOS over both masks at once. The heatmap is 1 − xy. Written from the paper.
 """
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -88,7 +89,7 @@ class IGOSPlusPlus:
 
     def __call__(self, problem: Problem) -> Tensor:
         """The heatmap 1 − xy, (B, 1, h, w)."""
-        *_, last = self.steps(problem)
+        (last,) = deque(self.steps(problem), maxlen=1)  # the steps before are not kept
         return self.heatmap(last)
 
     def heatmap(self, step: Step) -> Tensor:

@@ -123,6 +123,7 @@ def _curves(
         points = [
             way.score_masked(_kept(ranks, some).to(start.dtype))
             for some in torch.split(counts[1:-1], at_once)
+            if len(some) > 0  # a heatmap of one pixel has nothing between its ends
         ]
     scores = torch.cat([ends[:, :1], *points, ends[:, 1:]], dim=1).cpu()  # (B, P)
     fraction = counts.cpu() / total

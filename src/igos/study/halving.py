@@ -8,6 +8,7 @@ import torch
 
 from igos.errors import IgosError
 from igos.methods.base import UnsuitedError
+from igos.passes import out_of_memory
 from igos.study.store import Failure
 
 T = TypeVar("T")
@@ -36,7 +37,7 @@ def halving(
     except UnsuitedError:
         raise
     except Exception as error:
-        memory = _is_out_of_memory(error)
+        memory = out_of_memory(error)
         if not memory and not isinstance(error, IgosError):
             raise
         reason = "out of memory, even for this photo alone" if memory else str(error)
@@ -49,10 +50,3 @@ def halving(
     if half == 0:
         return [Failure(reason)]
     return [*halving(work, items[:half], on_memory), *halving(work, items[half:], on_memory)]
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
-    signs = ("DefaultCPUAllocator", "out of memory", "ALLOC_FAILED")  # CPU, MPS, CUDA's libraries
-    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in signs)

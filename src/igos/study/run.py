@@ -12,11 +12,11 @@ from itertools import islice
 
 import torch
 
-from igos.answer import answer, classify, doubts, pose
+from igos.answer import Answer, answer, classify, doubts, pose, within_memory
 from igos.data import Listed
 from igos.methods.base import UnsuitedError
 from igos.metrics.curves import PROTOCOLS
-from igos.problem import LINKS
+from igos.problem import LINKS, Problem
 from igos.study.halving import batches, halving
 from igos.study.photos import Photo, eligible, stack
 from igos.study.plan import Configuration, Study
@@ -94,12 +94,13 @@ def _results(
     baseline = study.baseline(images, study.classifier.normalisation)
     problem = pose(study.classifier, images, baseline, targets, link=LINKS[study.question.score])
     problem = replace(problem, chunk=max(1, int(problem.chunk * share)))
-    found = answer(
-        configuration.method,
-        problem,
-        model=study.classifier.name,
-        protocol=PROTOCOLS[study.question.curves],
-    )
+
+    def work(fits: Problem) -> Answer:
+        protocol = PROTOCOLS[study.question.curves]
+        return answer(configuration.method, fits, model=study.classifier.name, protocol=protocol)
+
+    # Fewer photos first; where one is too many, fewer of its images in a pass.
+    found = within_memory(problem, work) if len(photos) == 1 else work(problem)
     kept = classify(study.classifier, baseline)[torch.arange(len(photos)), targets].tolist()
     heatmaps = found.heatmap[:, 0].float().cpu().numpy()
     return [
