@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import replace
@@ -127,6 +128,45 @@ def test_another_model_in_the_same_folder_is_kept_apart(place: Path, run: Run) -
 
 
 @pytest.mark.usefixtures("photos")
+def test_a_report_is_about_what_was_asked_for(place: Path, run: Run) -> None:
+    """Whatever else is in the store: other seeds, more photos, others of the same name."""
+    words = ("experiment", "failure", "--photos", "photos", *NET, "--out", "there")
+    first = run(*words, "--limit", "2")[1]
+    shutil.copytree(place / "photos", place / "other")
+    for path in (place / "other").iterdir():
+        with Image.open(path) as picture:
+            picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT).save(path)
+    for others in (("--seed", "1"), ("--limit", "3"), ("--photos", "other")):
+        assert run(*words, *others)[0] == 0
+        assert run(*words, "--limit", "2")[1] == first
+    assert cells(first, "its first choice")[0][0] == "2"
+
+
+@pytest.mark.usefixtures("photos")
+def test_models_take_turns_in_one_folder(place: Path, run: Run) -> None:
+    words = ("experiment", "adversarial", "--photos", "photos", *NET, "--out", "there")
+    source = (place / "net.py").read_text()
+    reports = []
+    for gain in ("60.0", "15.0", "60.0"):
+        (place / "net.py").write_text(source.replace("gain=60.0", f"gain={gain}"))
+        code, out, err = run(*words)
+        assert code == 0, err
+        reports.append(out)
+    assert reports[0] == reports[2] != reports[1]
+
+
+@pytest.mark.usefixtures("photos")
+def test_nothing_explained_is_a_failure(run: Run) -> None:
+    words = ("experiment", "table2", "--photos", "photos", *NET, "--out", "there")
+    code, out, err = run(*words, "--target", "label")
+    assert (code, out) == (2, "")
+    assert "no photo could be explained" in err
+    assert "has no label" in err
+    code, _, err = run(*words, "--min-probability", "1")
+    assert code == 2
+
+
+@pytest.mark.usefixtures("photos")
 def test_the_total_loss_is_the_objective_of_the_last_mask(run: Run) -> None:
     words = ("experiment", "convergence", "--photos", "photos", *NET, "--out", "there")
     code, out, _ = run(*words, "--limit", "1")
@@ -158,7 +198,9 @@ def test_a_photo_that_has_stopped_keeps_its_loss(tmp_path: Path) -> None:
             for photo, losses in zip(photos, lists, strict=True):
                 answers[photo] = Result(0, 0, [], [], [], 0, None, None, losses, [], None)
             store.add_answers(number, answers)
-    assert mean_losses(Kept(path, question, {})) == {"a": pytest.approx([0.7, 0.5])}
+    assert mean_losses(Kept(path, frozenset({1, 2}), frozenset(photos))) == {
+        "a": pytest.approx([0.7, 0.5])
+    }
 
 
 def test_the_command_line_knows_every_experiment() -> None:

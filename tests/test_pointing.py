@@ -177,7 +177,7 @@ def test_the_game_on_voc_and_coco(place: Path, run: Run) -> None:
         assert title in text
         assert "Published (Table 6, VGG16, all)" in text
         assert "| igos 28×28 |" in text
-        assert "saliency" in err  # makes heatmaps of 32×32, which are not asked for
+        assert "| rise 32×32 |" in text  # at the resolution that it has
         assert text.count("| random ") == 3  # at every resolution
 
 

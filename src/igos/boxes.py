@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 from igos.data import Listed
@@ -40,18 +41,23 @@ def voc(root: Path, *, year: str = "2007", image_set: str = "test") -> list[Boxe
             data.parse_voc_xml(ElementTree.parse(path).getroot())["annotation"]
             for path in data.annotations
         ]
-    except (OSError, RuntimeError, ValueError, ElementTree.ParseError) as error:
-        raise IgosError(f"VOC {year} in {str(root)!r}: {first_line(error)}") from error
-    samples = []
-    for path, annotation in zip(data.images, found, strict=True):
-        objects = [
-            (str(one["name"]), _voc_box(one["bndbox"]))
-            for one in annotation.get("object", [])
-            if one.get("difficult", "0") != "1"
+        return [
+            sample
+            for path, annotation in zip(data.images, found, strict=True)
+            for sample in _of_voc(Path(path), annotation)
         ]
-        size = annotation["size"]
-        samples += _samples(Path(path), objects, float(size["width"]) * float(size["height"]))
-    return samples
+    except (OSError, RuntimeError, ValueError, LookupError, ElementTree.ParseError) as error:
+        raise IgosError(f"VOC {year} in {str(root)!r}: {first_line(error)}") from error
+
+
+def _of_voc(path: Path, annotation: dict[str, Any]) -> list[Boxed]:
+    objects = [
+        (str(one["name"]), _voc_box(one["bndbox"]))
+        for one in annotation.get("object", [])
+        if one.get("difficult", "0") != "1"
+    ]
+    size = annotation["size"]
+    return _samples(path, objects, float(size["width"]) * float(size["height"]))
 
 
 def _voc_box(box: dict[str, str]) -> Box:

@@ -110,7 +110,7 @@ class Listed:
 
     name: str  # its path within the collection: the same wherever the collection lies
     path: Path
-    label: str | None = None  # a class index or name
+    label: str | int | None = None  # a class index or name; an int is an index
 
 
 def list_photos(source: Path) -> list[Listed]:

@@ -1,15 +1,20 @@
 """`igos experiment`: the paper's tables and figures."""
 
 import sys
+from collections.abc import Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from igos.cli.options import Compile, Device, Model, Precision, Seed, Weights, named
-from igos.cli.study import STOPPED, read_batch, watch
+from igos.cli.study import STOPPED, read_batch, show_failures, watch
 from igos.files import prepare_folder
+
+if TYPE_CHECKING:
+    from igos.study.plan import Study
+    from igos.study.run import Progress
 
 NAMES = (  # igos.experiments.EXPERIMENTS, which takes seconds to import
     "table1",
@@ -22,6 +27,11 @@ NAMES = (  # igos.experiments.EXPERIMENTS, which takes seconds to import
     "failure",
     "gallery",
 )
+
+
+def _follow(study: "Study", progress: Iterator["Progress"]) -> None:
+    watch(study, progress)
+    show_failures(study)
 
 
 def experiment(
@@ -72,7 +82,7 @@ def experiment(
         limit=limit,
         seed=seed,
         batch=at_once,
-        follow=watch,
+        follow=_follow,
     )
     try:
         with redirect_stdout(sys.stderr):

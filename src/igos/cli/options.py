@@ -36,7 +36,8 @@ Compile = Annotated[
     bool | None,
     typer.Option(
         "--compile/--no-compile",
-        help="Compile the model: a minute, then faster. [default: on CUDA, for many photos]",
+        help="Compile the model: a minute, then faster. [default: no; igos evaluate on CUDA: for "
+        "2,000 heatmaps or more]",
         show_default=False,
     ),
 ]

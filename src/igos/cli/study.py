@@ -154,17 +154,23 @@ def evaluate(
 def _report(study: "Study", out: Path) -> None:
     """The table, and on stderr what failed; it is an error if there is no result at all."""
     _print_table(out, "text", against=None, min_probability=study.min_probability)
+    show_failures(study)
     numbers = [configuration.number for configuration in study.configurations]
-    failures = study.store.failures(numbers)
-    for failure in failures[:FAILURES_SHOWN]:
-        print(f"igos: {failure}", file=sys.stderr)
-    if len(failures) > FAILURES_SHOWN:
-        print(f"igos: … {len(failures)} failures in all, see {out}", file=sys.stderr)
     if not any(study.store.mean(number)[0] for number in numbers):
         raise IgosError(
             "no photo could be explained, or none has the minimum probability, "
             f"{study.min_probability}"
         )
+
+
+def show_failures(study: "Study") -> None:
+    """What failed, on stderr."""
+    numbers = [configuration.number for configuration in study.configurations]
+    failures = study.store.failures(numbers)
+    for failure in failures[:FAILURES_SHOWN]:
+        print(f"igos: {failure}", file=sys.stderr)
+    if len(failures) > FAILURES_SHOWN:
+        print(f"igos: … {len(failures)} failures in all", file=sys.stderr)
 
 
 def table(

@@ -4,6 +4,7 @@ Clean photos keep their class when only the marked parts are shown; adversarial 
 all of the photo. The attack is MI-FGSM (Dong et al., CVPR 2018).
 """
 
+import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,8 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from igos.answer import classify, device_of
-from igos.data import Listed, list_photos, read_photo
+from igos.answer import classify, device_of, tried
+from igos.data import Listed, decode, list_photos, read_content
 from igos.errors import IgosError
 from igos.experiments.bench import AsItIs, Bench, Kept, Report, grid, save_pixels
 from igos.experiments.failure import reach
@@ -77,6 +78,7 @@ def adversarial(bench: Bench) -> Report:
     methods = {METHOD: bench.maker(METHOD)}
     kept = own.study("adversarial", methods, [SIDE], photos=photos)
     found = _found(kept)
+    pairs = [name for name in pairs if all(f"{kind}/{name}.png" in found for kind in KINDS)]
     fooled = [
         name
         for name in pairs
@@ -123,15 +125,21 @@ def _attack(bench: Bench, photos: Sequence[Listed], folder: Path, most: int) -> 
     readable = []
     for photo in photos:
         try:
-            readable.append((photo, classifier.preprocess(read_photo(photo.path))))
+            content = read_content(photo.path)
+            image = tried(classifier, classifier.preprocess, decode(photo.path, content))
+            digest = hashlib.sha256(content).hexdigest()[:12]
+            readable.append((f"{Path(photo.name).stem}-{digest}", image))
         except IgosError:
             continue  # igos evaluate says which; here they are just not there
     if not readable:
         return []
     images = torch.stack([image for _, image in readable]).to(device, torch.float32)
-    sure, classes = classify(classifier, images).max(dim=1)
+    probabilities = classify(classifier, images)
+    if probabilities.shape[1] == 0:
+        raise IgosError(f"model {classifier.name!r} does not return (images, classes)")
+    sure, classes = probabilities.max(dim=1)
     chosen = [at for at in range(len(readable)) if sure[at] >= bench.min_probability][:most]
-    names = [readable[at][0].name.replace("/", "_").replace("\\", "_") for at in chosen]
+    names = [readable[at][0] for at in chosen]
     todo = [
         (at, name)
         for at, name in zip(chosen, names, strict=True)

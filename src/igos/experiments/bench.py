@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property, partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +17,13 @@ from torch import Tensor
 
 from igos.answer import precision_of
 from igos.data import Listed, list_photos
+from igos.errors import IgosError
 from igos.files import png, write
 from igos.image import Normalisation
 from igos.methods import make
 from igos.methods.base import Method
 from igos.models.classifier import Classifier
-from igos.study.plan import Maker, Question, Study, environment, plan
+from igos.study.plan import Maker, Question, Study, environment, file_digest, plan
 from igos.study.run import Progress, evaluate
 from igos.study.schema import reading
 from igos.study.store import Store
@@ -77,10 +79,13 @@ class Bench:
     ) -> "Kept":
         """Explain and score the photos; what is in the store NAME.sqlite is not done again.
 
-        Heatmaps finer than the model's image are left out.
+        Heatmaps finer than the model's image are left out; methods with a resolution of their own
+        have that.
         """
         path = self.out / f"{name}.sqlite"
         classifier = self.classifier
+        chosen = self.photos if photos is None else photos
+        most = limit or self.limit
         question = Question(
             model=classifier.name,
             weights=classifier.digest,
@@ -96,15 +101,21 @@ class Bench:
                 [(side, side) for side in self.at_most(resolutions)],
                 min_probability=self.min_probability,
                 batch=batch or self.batch,
+                native=True,
             )
             store.begin(
                 started=datetime.now(UTC).isoformat(timespec="seconds"),
-                arguments={"experiment": name, "limit": limit or self.limit},
+                arguments={"experiment": name, "limit": most, "batch": study.batch},
                 environment=environment(study.device),
             )
-            chosen = self.photos if photos is None else photos
-            self.follow(study, evaluate(study, chosen, limit=limit or self.limit))
-        return Kept(path, study.number, question.identity())
+            self.follow(study, evaluate(study, chosen, limit=most))
+            configurations = {one.number for one in study.configurations}
+            eligible = islice(_eligible(path, study, chosen), most)
+            kept = Kept(path, frozenset(configurations), frozenset(eligible))
+            if not kept.select("r.photo"):
+                why = (*store.failures(configurations), "no photo has the minimum probability")
+                raise IgosError(f"no photo could be explained: {why[0]}")
+        return kept
 
     def maker(self, name: str, **settings: str | float) -> Maker:
         """That method with some settings, at any resolution."""
@@ -120,32 +131,47 @@ def _make(
     return make(name, resolution=resolution, seed=seed, settings=settings)
 
 
+def _eligible(path: Path, study: Study, photos: Sequence[Listed]) -> Iterator[int]:
+    """The numbers of the photos that the study is about, in their order; by name and content."""
+    with reading(path) as db:
+        rows = db.execute(
+            "SELECT f.name, f.sha256, f.id FROM photos f JOIN predictions p ON p.photo = f.id "
+            "WHERE p.question = ? AND p.probability >= ?",
+            (study.number, study.min_probability),
+        ).fetchall()
+    found = {(name, sha256): number for name, sha256, number in rows}
+    names = {name for name, _, _ in rows}
+    for photo in photos:
+        key = (photo.name, file_digest(photo.path)) if photo.name in names else None
+        if key in found:
+            yield found[key]
+
+
 @dataclass(frozen=True, eq=False)
 class Kept:
-    """The results of a study, of this model and target alone."""
+    """The results of a study: of its configurations and photos, whatever else is in the store."""
 
     path: Path
-    question: int
-    identity: dict[str, str]
+    configurations: frozenset[int]
+    photos: frozenset[int]
 
     def select(self, columns: str) -> list[tuple[Any, ...]]:
-        """Columns of results r, configurations c, photos f and predictions p, in their order.
-
-        Of photos with the same name the one that came last counts.
-        """
+        """Columns of results r, configurations c, photos f and predictions p, in their order."""
         with reading(self.path) as db:
-            return db.execute(
-                f"SELECT {columns} FROM results r JOIN configurations c ON c.id = r.configuration "
-                "JOIN photos f ON f.id = r.photo "
+            rows = db.execute(
+                f"SELECT c.id, f.id, {columns} FROM results r "
+                "JOIN configurations c ON c.id = r.configuration JOIN photos f ON f.id = r.photo "
                 "JOIN predictions p ON p.photo = r.photo AND p.question = c.question "
-                "WHERE c.question = ? AND f.id IN (SELECT max(id) FROM photos GROUP BY name) "
-                "ORDER BY c.id, f.id",
-                (self.question,),
-            ).fetchall()
+                "ORDER BY c.id, f.id"
+            )
+            return [
+                tuple(values)
+                for configuration, photo, *values in rows
+                if configuration in self.configurations and photo in self.photos
+            ]
 
     def rows(self, *, against: str | None = "igos") -> list[Row]:
-        found = summarise(self.path, against=against)
-        return [row for row in found if row.question == self.identity]
+        return summarise(self.path, against=against, only=(self.configurations, self.photos))
 
 
 @dataclass(frozen=True)

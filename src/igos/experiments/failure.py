@@ -60,6 +60,8 @@ def _photos(kept: Kept) -> list[_Photo]:
         "p.probability, p.predicted = p.target, r.deletion, r.insertion, r.fraction, "
         "r.insertion_curve"
     ):
+        if probability == 0:
+            continue  # nothing to divide by
         reached = reach(json.loads(fraction), json.loads(curve))
         found.append(_Photo(probability, bool(first), deletion, insertion, reached > LATE))
     return found

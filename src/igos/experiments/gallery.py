@@ -20,7 +20,7 @@ def gallery(bench: Bench) -> Report:
     figures, lines = {}, []
     for photo in bench.photos[: bench.limit or FEW]:
         explanations = _explanations(bench, photo.path)
-        title = Path(photo.name).stem
+        title = photo.name.replace("/", "_").replace("\\", "_")
         figures[title] = comparison(explanations)
         first = explanations[0]
         lines.append(f"- {photo.name}: {first.class_name}, {first.probability or 0:.3f}")

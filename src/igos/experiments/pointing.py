@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from PIL import Image, ImageDraw
 from torch import Tensor
 
-from igos.answer import classify, device_of
+from igos.answer import classify, device_of, tried
 from igos.boxes import Boxed, coco, is_voc, voc
 from igos.data import Listed, read_photo
 from igos.errors import IgosError
@@ -95,7 +95,7 @@ def _with_boxes(bench: Bench, samples: Sequence[Boxed], title: str) -> Report:
     theirs = [[name, *(f"{value:.2f}" for value in pair)] for name, pair in PUBLISHED.items()]
     text = "\n\n".join(
         [
-            f"# Pointing game\n\n{bench.classifier.name}, {title}: {len(photos)} classes in "
+            f"# Pointing game\n\n{bench.classifier.name}, {title}: {len(kept.photos)} classes in "
             "photos; accuracy in %, the mean over classes; a hit is within 15 pixels of a box:",
             grid(["method", "all", "difficult"], lines),
             "Published (Table 6, VGG16, all):",
@@ -125,7 +125,7 @@ def _accuracy(scores: Sequence[_Score]) -> str:
 
 
 def _with_grids(bench: Bench) -> Report:
-    folder = bench.out / "grids"
+    folder = bench.out / f"grids-{bench.classifier.digest[:12] or 'own'}"  # is the model's
     cells = make_grids(bench, folder)
     if not cells:
         raise IgosError(
@@ -141,7 +141,7 @@ def _with_grids(bench: Bench) -> Report:
         min_probability=0.0,
         limit=None,
     )
-    photos = [Listed(name, path, str(label)) for name, (path, label, _) in cells.items()]
+    photos = [Listed(name, path, label) for name, (path, label, _) in cells.items()]
     kept = own.study("pointing", _methods(bench), SIDES, photos=photos)
     scores = defaultdict(list)
     for title, name, heatmap in _heatmaps(kept):
@@ -208,10 +208,13 @@ def _sure(bench: Bench) -> Iterable[tuple[int, Tensor]]:
         if left == 0:
             return
         try:
-            image = classifier.preprocess(read_photo(photo.path))[None]
+            image = tried(classifier, classifier.preprocess, read_photo(photo.path))[None]
         except IgosError:
             continue
-        sure, label = classify(classifier, image.to(device_of(classifier))).max(dim=1)
+        probabilities = classify(classifier, image.to(device_of(classifier)))
+        if probabilities.shape[1] == 0:
+            raise IgosError(f"model {classifier.name!r} does not return (images, classes)")
+        sure, label = probabilities.max(dim=1)
         if sure >= bench.min_probability:
             left -= 1
             yield int(label), classifier.normalisation.pixels(image[0]).clamp(0, 1)

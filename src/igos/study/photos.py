@@ -163,6 +163,8 @@ def _target(study: Study, listed: Listed) -> int | None:
         raise IgosError(
             f"photo {listed.name!r} has no label: give a CSV with class_index, or class folders"
         )
+    if isinstance(listed.label, int):
+        return listed.label
     if WNID.fullmatch(listed.label) and len(study.classifier.class_names) == IMAGENET:
         if listed.label not in _wordnet():
             raise IgosError(f"photo {listed.name!r}: {listed.label} is no class of ImageNet's 1000")

@@ -89,8 +89,12 @@ def plan(
     min_probability: float = 0.0,
     batch: int | None = None,
     keep_heatmaps: bool = True,
+    native: bool = False,
 ) -> Study:
-    """Number the question and, for every method, the resolutions that it can produce."""
+    """Number the question and, for every method, the resolutions that it can produce.
+
+    `native`: a method with a resolution of its own runs at that, whether it is asked for or not.
+    """
     if question.target not in ("predicted", "label"):
         raise IgosError(f"target {question.target!r}: give predicted or label")
     if not 0 <= min_probability <= 1:
@@ -105,7 +109,7 @@ def plan(
     unsuited = []
     for name, make in methods.items():
         try:
-            found += [(name, *pair) for pair in _producible(make, problem, resolutions)]
+            found += [(name, *pair) for pair in _producible(make, problem, resolutions, native)]
         except UnsuitedError as error:
             unsuited.append((name, str(error)))
     number = store.question(question.identity())
@@ -131,7 +135,7 @@ def plan(
 
 
 def _producible(
-    make: Maker, problem: Problem, resolutions: Sequence[tuple[int, int]]
+    make: Maker, problem: Problem, resolutions: Sequence[tuple[int, int]], native: bool
 ) -> list[tuple[Method, tuple[int, int]]]:
     method = make(None)
     if not isinstance(method, Native):
@@ -139,7 +143,7 @@ def _producible(
             check_fits(resolution, problem.size)
         return [(make(resolution), resolution) for resolution in resolutions]
     own = method.native_resolution(problem)
-    if own not in resolutions:
+    if own not in resolutions and not native:
         raise UnsuitedError(
             f"makes heatmaps of {own[0]}×{own[1]} for this model, which is not among the "
             "resolutions asked for"

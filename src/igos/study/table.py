@@ -3,7 +3,7 @@
 import json
 import sqlite3
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -64,11 +64,16 @@ class _Results:
 
 
 def summarise(
-    path: Path, *, against: str | None = "igos", min_probability: float = 0.0
+    path: Path,
+    *,
+    against: str | None = "igos",
+    min_probability: float = 0.0,
+    only: tuple[Collection[int], Collection[int]] | None = None,
 ) -> list[Row]:
     """A row for each configuration that has results for photos of that probability.
 
-    Of photos with the same name the one that came last counts.
+    `only` are numbers of configurations and of photos; without, all configurations and, of photos
+    with the same name, the one that came last.
 
     `against` names the method that every other is tested against at the same resolution, by the
     paired Wilcoxon signed-rank test (two-sided) over the photos that both have. Of several settings
@@ -79,7 +84,12 @@ def summarise(
             "SELECT c.id, q.identity, c.height, c.width, c.method, c.settings "
             "FROM configurations c JOIN questions q ON q.id = c.question ORDER BY c.id"
         ).fetchall()
-        results = {number: _results(db, number, min_probability) for number, *_ in configurations}
+        if only is not None:
+            configurations = [row for row in configurations if row[0] in only[0]]
+        results = {
+            number: _results(db, number, min_probability, None if only is None else only[1])
+            for number, *_ in configurations
+        }
     references: dict[tuple[str, int, int], _Results] = {}
     for number, *place, method, _ in configurations:
         if method == against and results[number].photos:
@@ -119,15 +129,23 @@ def _row(
     )
 
 
-def _results(db: sqlite3.Connection, configuration: int, min_probability: float) -> _Results:
+def _results(
+    db: sqlite3.Connection,
+    configuration: int,
+    min_probability: float,
+    photos: Collection[int] | None,
+) -> _Results:
+    if photos is None:
+        last = db.execute("SELECT max(id) FROM photos GROUP BY name")
+        photos = {number for (number,) in last}
     rows = db.execute(
         "SELECT r.photo, r.deletion, r.insertion, r.seconds FROM results r "
         "JOIN configurations c ON c.id = r.configuration "
         "JOIN predictions p ON p.photo = r.photo AND p.question = c.question "
-        "WHERE r.configuration = ? AND p.probability >= ? "
-        "AND r.photo IN (SELECT max(id) FROM photos GROUP BY name) ORDER BY r.photo",
+        "WHERE r.configuration = ? AND p.probability >= ? ORDER BY r.photo",
         (configuration, min_probability),
     ).fetchall()
+    rows = [row for row in rows if row[0] in photos]
     figures = np.array([row[1:] for row in rows], float).reshape(-1, 3)
     return _Results([row[0] for row in rows], *figures.T)
 
