@@ -9,6 +9,7 @@ from PIL import Image
 from torch import nn
 
 from igos import cli
+from igos.experiments.bench import Bench
 from igos.problem import Problem
 from small import NET_FILE, Run, TinyNet, random, single
 
@@ -70,3 +71,25 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
         return code if isinstance(code, int) else 0, output.out, output.err
 
     return call
+
+
+QUICK = {
+    "igos-paper": {"max_iterations": 2, "path_steps": 2},
+    "igos": {"max_iterations": 2, "path_steps": 2},
+    "igos-two-sided": {"max_iterations": 1, "path_steps": 2},
+    "igos++": {"max_iterations": 1, "path_steps": 2},
+    "mask": {"max_iterations": 2},
+    "mask-paper": {"max_iterations": 3},
+    "rise": {"masks": 10},
+}
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Experiments whose methods take fewer iterations."""
+    maker = Bench.maker
+
+    def few(self: Bench, name: str, **settings: str | float) -> object:
+        return maker(self, name, **{**QUICK.get(name, {}), **settings})
+
+    monkeypatch.setattr(Bench, "maker", few)

@@ -18,41 +18,22 @@ from igos.cli.experiment import NAMES
 from igos.data import list_photos
 from igos.experiments import EXPERIMENTS
 from igos.experiments.adversarial import MIFGSM
-from igos.experiments.bench import Bench, Kept, grid, published
+from igos.experiments.bench import Bench, Kept, published
 from igos.experiments.convergence import mean_losses
 from igos.image import Normalisation, blur
 from igos.methods.igos import IGOS
 from igos.models import load
 from igos.problem import Objective
+from igos.study.formats import markdown
 from igos.study.plan import Study
 from igos.study.run import Progress
 from igos.study.store import Failure, Result, Store
 from small import Run, TinyNet, random
 
 NET = ("--model", "net.py:classifier", "--device", "cpu")
-QUICK = {
-    "igos-paper": {"max_iterations": 2, "path_steps": 2},
-    "igos": {"max_iterations": 2, "path_steps": 2},
-    "igos-two-sided": {"max_iterations": 1, "path_steps": 2},
-    "igos++": {"max_iterations": 1, "path_steps": 2},
-    "mask": {"max_iterations": 2},
-    "mask-paper": {"max_iterations": 3},
-    "rise": {"masks": 10},
-}
-
+pytestmark = pytest.mark.usefixtures("quick")
 BINS = ("0 to 0.01", "0.01 to 0.1", "0.1 to 0.3", "0.3 to 0.6", "0.6 to 0.9", "0.9 to 1")
 PUBLISHED = ("table1", "table2", "runtime", "ablation", "convergence")
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same methods with fewer iterations."""
-    maker = Bench.maker
-
-    def quick(self: Bench, name: str, **settings: str | float) -> object:
-        return maker(self, name, **{**QUICK.get(name, {}), **settings})
-
-    monkeypatch.setattr(Bench, "maker", quick)
 
 
 @pytest.fixture
@@ -296,7 +277,7 @@ def test_a_bench_without_a_screen(place: Path, photos: Path) -> None:
 
 
 def test_tables() -> None:
-    assert grid(["a", "b"], [["1", "2"]]) == "| a | b |\n| --- | ---: |\n| 1 | 2 |"
+    assert markdown(["a", "b"], [["1", "2"]]) == "| a | b |\n| --- | ---: |\n| 1 | 2 |"
     assert published("VGG", [7], {"x": [(0.1234, 0.5)], "y": [None]}) == (
         "Published (VGG):\n\n| method | 7×7 del. | 7×7 ins. |\n| --- | ---: | ---: |\n"
         "| x | 0.123 | 0.500 |\n| y | – | – |"

@@ -152,19 +152,7 @@ def test_boxes_go_through_the_models_preprocessing(place: Path) -> None:
     assert inside[:, :15].float().mean() == 0
 
 
-@pytest.fixture
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    from test_experiments import QUICK
-
-    maker = Bench.maker
-
-    def quick(self: Bench, name: str, **settings: str | float) -> object:
-        return maker(self, name, **{**QUICK.get(name, {}), **settings})
-
-    monkeypatch.setattr(Bench, "maker", quick)
-
-
-@pytest.mark.usefixtures("_quick")
+@pytest.mark.usefixtures("quick")
 def test_the_game_on_voc_and_coco(place: Path, run: Run) -> None:
     write_voc(place / "voc")
     coco_file = write_coco(place / "coco")
@@ -227,7 +215,7 @@ def test_the_game_on_grids_is_won_by_who_sees_colours(
     assert scores["random 28×28"][2] == pytest.approx(0.25, abs=0.05)
 
 
-@pytest.mark.usefixtures("_quick")
+@pytest.mark.usefixtures("quick")
 def test_the_game_on_grids_needs_classes(place: Path, run: Run) -> None:
     (place / "photos").mkdir()
     for at in range(5):

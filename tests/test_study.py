@@ -20,11 +20,11 @@ from igos.data import Listed, list_photos
 from igos.errors import IgosError
 from igos.image import Normalisation
 from igos.methods import make
-from igos.methods.base import Plain, UnsuitedError
+from igos.methods.base import Maker, Plain, UnsuitedError
 from igos.models.classifier import Classifier
 from igos.problem import Problem
 from igos.study.halving import halving
-from igos.study.plan import Maker, Question, Study, plan
+from igos.study.plan import Question, Study, plan
 from igos.study.run import Progress, evaluate
 from igos.study.store import Store, unpack
 from small import TinyNet

@@ -130,6 +130,14 @@ def classify(classifier: Classifier, images: Tensor) -> Tensor:
     return output.float().softmax(dim=1).cpu()
 
 
+def classified(classifier: Classifier, images: Tensor) -> Tensor:
+    """The probabilities of the classes, (B, C), of a model that must be a classifier."""
+    probabilities = classify(classifier, images)
+    if probabilities.shape[1] == 0:
+        raise IgosError(f"model {classifier.name!r} does not return (images, classes)")
+    return probabilities
+
+
 def _not_finite(model: str) -> IgosError:
     return IgosError(
         f"model {model!r} returned NaN or infinity for this photo; check its weights and its "

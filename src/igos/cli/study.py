@@ -5,7 +5,6 @@ import time
 from collections.abc import Iterator
 from contextlib import nullcontext, redirect_stdout
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,8 +29,7 @@ from igos.cli.options import (
 from igos.errors import IgosError
 
 if TYPE_CHECKING:
-    from igos.methods.base import Method
-    from igos.study.plan import Maker, Study
+    from igos.study.plan import Study
     from igos.study.run import Progress
 
 STOPPED = 130  # the exit code after Ctrl-C, as shells have it
@@ -78,6 +76,7 @@ def evaluate(
 ) -> None:
     """Explain and score every photo by every method; interrupted, the same command goes on."""
     from igos.data import list_photos
+    from igos.methods import maker
     from igos.metrics.curves import PROTOCOLS
     from igos.problem import LINKS
 
@@ -86,11 +85,9 @@ def evaluate(
     named("curves", PROTOCOLS, curves)
     shapes = _resolutions(resolutions)
     at_once = read_batch(batch)
-    makers: dict[str, Maker] = {
-        name: partial(_make, name, seed=seed, settings=own) for name, own in chosen.items()
-    }
-    for maker in makers.values():
-        maker(None)  # a wrong setting is said before anything is loaded
+    makers = {name: maker(name, seed=seed, settings=own) for name, own in chosen.items()}
+    for make in makers.values():
+        make(None)  # a wrong setting is said before anything is loaded
     listed = list_photos(photos)
     from igos.answer import precision_of
     from igos.models import load, pick_device
@@ -199,14 +196,6 @@ def _print_table(store: Path, form: str, *, against: str | None, min_probability
     if against is not None:
         named("method of the store", {row.method: row for row in rows}, against)
     print(write(rows))
-
-
-def _make(
-    name: str, resolution: tuple[int, int] | None, *, seed: int, settings: dict[str, str | float]
-) -> "Method":
-    from igos.methods import make
-
-    return make(name, resolution=resolution, seed=seed, settings=settings)
 
 
 def _resolutions(text: str) -> list[tuple[int, int]]:

@@ -5,10 +5,9 @@ from dataclasses import replace
 
 from igos.descent import FixedStep
 from igos.experiments.bench import Bench, Pair, Report, published
-from igos.methods.base import Method
+from igos.methods.base import Maker, Method
 from igos.methods.igos import IGOS
 from igos.study.formats import FORMATS
-from igos.study.plan import Maker
 
 SIDES = (224, 28)
 VGG19: dict[str, Sequence[Pair | None]] = {

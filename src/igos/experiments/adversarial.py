@@ -16,16 +16,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from igos.answer import classify, device_of, tried
+from igos.answer import classified, device_of, tried
 from igos.data import Listed, decode, list_photos, read_content
 from igos.errors import IgosError
-from igos.experiments.bench import AsItIs, Bench, Kept, Report, grid, save_pixels
+from igos.experiments.bench import AsItIs, Bench, Kept, Report, save_pixels
 from igos.experiments.failure import reach
 from igos.explainer import explain
 from igos.files import prepare_folder
 from igos.image import Normalisation
 from igos.models.classifier import Classifier
 from igos.passes import evaluating
+from igos.study.formats import markdown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -65,7 +66,7 @@ class MIFGSM:
 
 def adversarial(bench: Bench) -> Report:
     """I-GOS of each photo, clean and attacked, for the class that the model sees in it."""
-    folder = bench.out / f"adversarial-{bench.classifier.digest[:12] or 'own'}"  # is the model's
+    folder = bench.folder("adversarial")
     height, width = bench.size
     as_it_is = AsItIs(bench.classifier.normalisation, (width, height))
     ready = replace(bench.classifier, preprocess=as_it_is)
@@ -94,7 +95,7 @@ def adversarial(bench: Bench) -> Report:
             f"{bench.classifier.name}, MI-FGSM with ε = {attack.epsilon * 255:.0f}/255 and "
             f"{attack.steps} steps: {len(fooled)} of {len(pairs)} photos are now another class. "
             f"Of those, {METHOD} at {SIDE}×{SIDE} for the class that the model sees:",
-            grid(
+            markdown(
                 ["", "photos", "probability", "deletion", "insertion", "ratio, mean", "median"],
                 lines,
             ),
@@ -134,10 +135,7 @@ def _attack(bench: Bench, photos: Sequence[Listed], folder: Path, most: int) -> 
     if not readable:
         return []
     images = torch.stack([image for _, image in readable]).to(device, torch.float32)
-    probabilities = classify(classifier, images)
-    if probabilities.shape[1] == 0:
-        raise IgosError(f"model {classifier.name!r} does not return (images, classes)")
-    sure, classes = probabilities.max(dim=1)
+    sure, classes = classified(classifier, images).max(dim=1)
     chosen = [at for at in range(len(readable)) if sure[at] >= bench.min_probability][:most]
     names = [readable[at][0] for at in chosen]
     todo = [

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,10 +20,11 @@ from igos.data import Listed, list_photos
 from igos.errors import IgosError
 from igos.files import png, write
 from igos.image import Normalisation
-from igos.methods import make
-from igos.methods.base import Method
+from igos.methods import maker
+from igos.methods.base import Maker
 from igos.models.classifier import Classifier
-from igos.study.plan import Maker, Question, Study, environment, file_digest, plan
+from igos.study.formats import markdown
+from igos.study.plan import Question, Study, environment, file_digest, plan
 from igos.study.run import Progress, evaluate
 from igos.study.schema import reading
 from igos.study.store import Store
@@ -60,8 +61,12 @@ class Bench:
     @property
     def size(self) -> tuple[int, int]:
         """(H, W) of the model's images."""
-        example = self.classifier.preprocess(Image.new("RGB", (300, 300), "grey"))
+        example = self.classifier.example()
         return example.shape[-2], example.shape[-1]
+
+    def folder(self, kind: str) -> Path:
+        """For pictures that are this model's and no other's."""
+        return self.out / f"{kind}-{self.classifier.digest[:12] or 'own'}"
 
     def at_most(self, resolutions: Sequence[int]) -> list[int]:
         """Those that are not finer than the model's images."""
@@ -119,16 +124,7 @@ class Bench:
 
     def maker(self, name: str, **settings: str | float) -> Maker:
         """That method with some settings, at any resolution."""
-        return partial(_make, name, self.seed, settings)
-
-
-def _make(
-    name: str,
-    seed: int,
-    settings: Mapping[str, str | float],
-    resolution: tuple[int, int] | None,
-) -> Method:
-    return make(name, resolution=resolution, seed=seed, settings=settings)
+        return maker(name, seed=self.seed, settings=settings)
 
 
 def _eligible(path: Path, study: Study, photos: Sequence[Listed]) -> Iterator[int]:
@@ -210,12 +206,6 @@ class Report:
         return write(folder, self.name, contents)
 
 
-def grid(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """A table in Markdown; all but the first column are numbers."""
-    rule = ["---", *("---:" for _ in head[1:])]
-    return "\n".join(f"| {' | '.join(line)} |" for line in [head, rule, *lines])
-
-
 Pair = tuple[float, float]  # deletion, insertion
 
 
@@ -231,4 +221,4 @@ def published(
         ]
         for name, pairs in figures.items()
     ]
-    return f"Published ({title}):\n\n{grid(head, lines)}"
+    return f"Published ({title}):\n\n{markdown(head, lines)}"

@@ -5,8 +5,9 @@ from collections import defaultdict
 
 import numpy as np
 
-from igos.experiments.bench import Bench, Kept, Report, grid
-from igos.study.plan import Maker
+from igos.experiments.bench import Bench, Kept, Report
+from igos.methods.base import Maker
+from igos.study.formats import markdown
 
 SIDE = 28
 LAMBDAS = ((0.01, 0.2), (0.1, 2.0), (1.0, 20.0))
@@ -40,9 +41,9 @@ def convergence(bench: Bench) -> Report:
         [
             "# Convergence",
             f"{bench.classifier.name}, {photos} photos, {SIDE}×{SIDE}, the last mask:",
-            grid(["", *columns], ours),
+            markdown(["", *columns], ours),
             "Published (Table 5, VGG19, the same columns):",
-            grid(["", *methods], theirs),
+            markdown(["", *methods], theirs),
         ]
     )
     from igos.plot import losses as draw

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import fmean
 
-from igos.experiments.bench import Bench, Kept, Report, grid
+from igos.experiments.bench import Bench, Kept, Report
+from igos.study.formats import markdown
 
 SIDE = 28
 METHOD = "igos"
@@ -24,12 +25,7 @@ class _Photo:
 
 
 def failure(bench: Bench) -> Report:
-    """Both metrics by the probability of the class, and by whether it is the model's first choice.
-
-    Areas are divided by the probability of the untouched photo: a class of 0.02 cannot have an
-    insertion of 0.6. "Late" are photos whose insertion curve has not reached half of that
-    probability when 90 % of the pixels are there: the paper's failure case.
-    """
+    """Both metrics by the probability of the class, and by whether it is the first choice."""
     every = replace(bench, min_probability=0.0)
     kept = every.study("failure", {METHOD: bench.maker(METHOD)}, [SIDE])
     photos = _photos(kept)
@@ -46,9 +42,12 @@ def failure(bench: Bench) -> Report:
         [
             "# Failure cases",
             f"{bench.classifier.name}, target {bench.target}, {METHOD} at {SIDE}×{SIDE}. "
-            + " ".join((failure.__doc__ or "").split("\n\n")[1].split()),
-            grid(["probability of the class", *head], [_line(*group) for group in by_probability]),
-            grid(["the class is", *head], [_line(*group) for group in by_choice]),
+            "Areas are divided by the probability of the untouched photo: a class of 0.02 cannot "
+            'have an insertion of 0.6. "Late" are photos whose insertion curve has not reached '
+            f"half of that probability when {LATE:.0%} of the pixels are there: the paper's "
+            "failure case.",
+            markdown(["probability of the class", *head], [_line(*one) for one in by_probability]),
+            markdown(["the class is", *head], [_line(*one) for one in by_choice]),
         ]
     )
     return Report("failure", text)

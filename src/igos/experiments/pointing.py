@@ -17,14 +17,15 @@ import torch.nn.functional as F
 from PIL import Image, ImageDraw
 from torch import Tensor
 
-from igos.answer import classify, device_of, tried
+from igos.answer import classified, device_of, tried
 from igos.boxes import Boxed, coco, is_voc, voc
 from igos.data import Listed, read_photo
 from igos.errors import IgosError
-from igos.experiments.bench import AsItIs, Bench, Kept, Report, grid, save_pixels
+from igos.experiments.bench import AsItIs, Bench, Kept, Report, save_pixels
 from igos.files import prepare_folder
+from igos.methods.base import Maker
 from igos.metrics.pointing import hit, share
-from igos.study.plan import Maker
+from igos.study.formats import markdown
 from igos.study.store import unpack
 
 SIDES = (28, 14, 7)
@@ -97,9 +98,9 @@ def _with_boxes(bench: Bench, samples: Sequence[Boxed], title: str) -> Report:
         [
             f"# Pointing game\n\n{bench.classifier.name}, {title}: {len(kept.photos)} classes in "
             "photos; accuracy in %, the mean over classes; a hit is within 15 pixels of a box:",
-            grid(["method", "all", "difficult"], lines),
+            markdown(["method", "all", "difficult"], lines),
             "Published (Table 6, VGG16, all):",
-            grid(["method", "COCO", "VOC07"], theirs),
+            markdown(["method", "COCO", "VOC07"], theirs),
         ]
     )
     return Report("pointing", text)
@@ -125,8 +126,7 @@ def _accuracy(scores: Sequence[_Score]) -> str:
 
 
 def _with_grids(bench: Bench) -> Report:
-    folder = bench.out / f"grids-{bench.classifier.digest[:12] or 'own'}"  # is the model's
-    cells = make_grids(bench, folder)
+    cells = make_grids(bench, bench.folder("grids"))
     if not cells:
         raise IgosError(
             f"photos {str(bench.source)!r}: the grid pointing game needs {CELLS**2} photos of "
@@ -163,7 +163,7 @@ def _with_grids(bench: Bench) -> Report:
             f"{CELLS}×{CELLS} photos. Hits: the hottest pixel lies in the class's cell. Share: of "
             f"the heatmap's mass, in that cell. By chance {100 / CELLS**2:.0f} % and "
             f"{1 / CELLS**2:.2f}.",
-            grid(["method", "heatmaps", "hits, %", "share"], lines),
+            markdown(["method", "heatmaps", "hits, %", "share"], lines),
             "The paper has no figures for this game.",
         ]
     )
@@ -211,10 +211,7 @@ def _sure(bench: Bench) -> Iterable[tuple[int, Tensor]]:
             image = tried(classifier, classifier.preprocess, read_photo(photo.path))[None]
         except IgosError:
             continue
-        probabilities = classify(classifier, image.to(device_of(classifier)))
-        if probabilities.shape[1] == 0:
-            raise IgosError(f"model {classifier.name!r} does not return (images, classes)")
-        sure, label = probabilities.max(dim=1)
+        sure, label = classified(classifier, image.to(device_of(classifier))).max(dim=1)
         if sure >= bench.min_probability:
             left -= 1
             yield int(label), classifier.normalisation.pixels(image[0]).clamp(0, 1)

@@ -3,7 +3,8 @@
 import statistics
 
 from igos.answer import device_of
-from igos.experiments.bench import Bench, Kept, Report, grid
+from igos.experiments.bench import Bench, Kept, Report
+from igos.study.formats import markdown
 
 SIDES = (224, 112, 28, 14, 7)
 METHODS = (
@@ -44,11 +45,11 @@ def runtime(bench: Bench) -> Report:
     text = "\n\n".join(
         [
             f"# Runtime\n\n{bench.classifier.name}, one photo at a time:",
-            grid(head, _seconds(single)),
+            markdown(head, _seconds(single)),
             "As many photos at once as the device takes:",
-            grid(head, _seconds(batched)),
+            markdown(head, _seconds(batched)),
             "Published (Table 3, ResNet50, 5,000 photos, one at a time):",
-            grid(head, theirs),
+            markdown(head, theirs),
         ]
     )
     return Report("runtime", text)

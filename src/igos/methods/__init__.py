@@ -6,7 +6,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar, get_args, get_type_hints
 
 from igos.errors import IgosError, unknown
-from igos.methods.base import Method
+from igos.methods.base import Maker, Method
 from igos.methods.control import Random
 from igos.methods.excitation import ContrastiveExcitationBP, ExcitationBP
 from igos.methods.gradcam import GradCAM
@@ -68,6 +68,11 @@ def make(
     given = {"seed": seed} if resolution is None else {"seed": seed, "resolution": resolution}
     method = METHODS[name](**{key: value for key, value in given.items() if key in accepted})
     return adjust(method, settings or {})
+
+
+def maker(name: str, *, seed: int = 0, settings: Mapping[str, str | float] | None = None) -> Maker:
+    """`make` with all but the resolution."""
+    return lambda resolution: make(name, resolution=resolution, seed=seed, settings=settings)
 
 
 def adjust(method: M, settings: Mapping[str, str | float]) -> M:

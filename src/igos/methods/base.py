@@ -1,7 +1,7 @@
 """What a method is: settings, and what they make of a problem."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -23,6 +23,9 @@ class Method(Protocol):
     def __call__(self, problem: Problem) -> Tensor:
         """The heatmap, (B, 1, h, w), larger = more important."""
         ...
+
+
+Maker = Callable[[tuple[int, int] | None], Method]  # from a resolution; None: the default one
 
 
 @runtime_checkable

@@ -8,7 +8,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import torch
-from PIL import Image
 from torch import Tensor, nn
 
 from igos.errors import IgosError, first_line, unknown
@@ -50,7 +49,7 @@ def load(
     with torch.random.fork_rng(devices=[]):  # architectures are born with random weights
         classifier = _source(name)(state)
     try:
-        example = classifier.preprocess(Image.new("RGB", (300, 300), "grey"))[None]
+        example = classifier.example()[None]
         digest = _digest(name, classifier.module)
         named = replace(classifier, name=name, digest=digest)
         return quicken(named, where, example, precision=precision, compiled=compiled)

@@ -30,6 +30,10 @@ class Classifier:
             kind = type(self.module).__name__
             raise IgosError(f"module of {self.name!r} is a {kind}: give a torch.nn.Module")
 
+    def example(self) -> Tensor:
+        """A photo of nothing as the model wants it, (3, H, W): for its size, and to try."""
+        return self.preprocess(Image.new("RGB", (300, 300), "grey"))
+
     def class_name(self, index: int) -> str:
         return self.class_names[index] if index < len(self.class_names) else f"class {index}"
 

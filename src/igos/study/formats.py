@@ -60,11 +60,14 @@ def _text_table(title: str, grid: Grid) -> str:
     return "\n".join([title, "", lines[0], "-" * max(map(len, lines)), *lines[1:]])
 
 
-def _markdown_table(title: str, grid: Grid) -> str:
-    head, *lines = grid
+def markdown(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """A table; all but its first column are numbers."""
     rule = ["---", *("---:" for _ in head[1:])]
-    body = "\n".join(f"| {' | '.join(line)} |" for line in [head, rule, *lines])
-    return f"{title}\n\n{body}"
+    return "\n".join(f"| {' | '.join(line)} |" for line in [head, rule, *lines])
+
+
+def _markdown_table(title: str, grid: Grid) -> str:
+    return f"{title}\n\n{markdown(grid[0], grid[1:])}"
 
 
 def _latex_table(title: str, grid: Grid) -> str:

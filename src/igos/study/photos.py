@@ -12,7 +12,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from igos.answer import Prediction, check_class, classify, tried
+from igos.answer import Prediction, check_class, classified, tried
 from igos.data import Listed, decode, quiet, read_content
 from igos.errors import IgosError
 from igos.study.halving import batches, halving
@@ -147,9 +147,7 @@ def _changed(study: Study, listed: Listed, known: Prediction) -> str:
 
 def _predict(study: Study, photos: Sequence[Photo]) -> list[Prediction]:
     targets = [_target(study, photo.listed) for photo in photos]
-    probabilities = classify(study.classifier, stack(study, photos))
-    if probabilities.shape[1] == 0:
-        raise IgosError(f"model {study.classifier.name!r} does not return (images, classes)")
+    probabilities = classified(study.classifier, stack(study, photos))
     for target in targets:
         if target is not None:
             check_class(target, probabilities.shape[1], study.classifier.name)

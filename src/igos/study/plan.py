@@ -2,19 +2,18 @@
 
 import hashlib
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from PIL import Image
 
 import igos
 from igos.answer import device_of
 from igos.errors import IgosError
 from igos.explainer import find_baseline
 from igos.image import BASELINES, Baseline
-from igos.methods.base import Method, Native, UnsuitedError, check_fits
+from igos.methods.base import Maker, Method, Native, UnsuitedError, check_fits
 from igos.models.classifier import Classifier
 from igos.models.fast import MOST
 from igos.problem import Problem
@@ -76,9 +75,6 @@ class Study:
         return device_of(self.classifier)
 
 
-Maker = Callable[[tuple[int, int] | None], Method]  # from a resolution; None: the default one
-
-
 def plan(
     store: Store,
     classifier: Classifier,
@@ -103,7 +99,7 @@ def plan(
         raise IgosError(f"batch {batch}: give a whole number from 1 up")
     baseline = find_baseline(question.baseline, classifier)
     device = device_of(classifier)
-    example = classifier.preprocess(Image.new("RGB", (300, 300), "grey")).to(device)
+    example = classifier.example().to(device)
     problem = Problem(classifier.module, example[None], example[None], 0)
     found: list[tuple[str, Method, tuple[int, int]]] = []
     unsuited = []
