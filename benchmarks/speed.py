@@ -143,11 +143,11 @@ def time_model(name: str, args: argparse.Namespace) -> list[dict[str, Any]]:
     both = lambda: [metric(problem, heatmap) for metric in (deletion, insertion)]  # noqa: E731
     took = seconds(both, args.repeat) / args.count
     rows.append({"what": "both curves", "ms": 1e3 * took, "floor_ms": 1e3 * points / forward})
-    few = range(args.reference)
-    took = seconds(lambda: [plain_loop(plain, problem, at) for at in few], 1) / max(1, len(few))
     for row in rows:
         row["efficiency"] = row["floor_ms"] / row["ms"]
-    rows[0]["plain_ms"], rows[0]["times"] = 1e3 * took, 1e3 * took / rows[0]["ms"]
+    for kind, rounding in (("plain", "tf32"), ("float32", "ieee")):
+        took = plain_seconds(plain, problem, args.reference, rounding)
+        rows[0][f"{kind}_ms"], rows[0][f"{kind}_times"] = 1e3 * took, 1e3 * took / rows[0]["ms"]
     common = {
         "model": name,
         "precision": classifier.fast.precision,
@@ -176,6 +176,20 @@ def profile(name: str, args: argparse.Namespace) -> str:
     by = "self_device_time_total" if on_device else "self_cpu_time_total"
     table: str = found.key_averages().table(sort_by=by, row_limit=12, max_name_column_width=70)
     return table
+
+
+def plain_seconds(net: nn.Module, problem: Problem, count: int, rounding: str) -> float:
+    """Seconds a heatmap by the plain loop, whose convolutions PyTorch by default rounds to tf32."""
+    if count == 0:
+        return 0.0
+    cudnn: Any = torch.backends.cudnn
+    convolutions = cudnn.conv
+    before = convolutions.fp32_precision
+    try:
+        convolutions.fp32_precision = rounding
+        return seconds(lambda: [plain_loop(net, problem, at) for at in range(count)], 1) / count
+    finally:
+        convolutions.fp32_precision = before
 
 
 def plain_loop(net: nn.Module, problem: Problem, at: int) -> Tensor:
@@ -249,7 +263,12 @@ def main() -> None:
                 f"{name:22s} {row['precision']} {'compiled' if row['compiled'] else 'eager'}  "
                 f"{row['what']:20s} {row['ms']:7.2f} ms, floor {row['floor_ms']:6.2f}, "
                 f"efficiency {row['efficiency']:.2f}"
-                + (f", {row['times']:.0f} times the plain loop" if "times" in row else ""),
+                + (
+                    f", {row['plain_times']:.0f} times the plain loop, {row['float32_times']:.0f} "
+                    "times without tf32"
+                    if "plain_times" in row
+                    else ""
+                ),
                 flush=True,
             )
         print(

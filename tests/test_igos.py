@@ -15,7 +15,7 @@ from igos.descent import Armijo, FixedStep
 from igos.errors import IgosError
 from igos.image import l1, phi, tv
 from igos.methods import METHODS, adjust, make
-from igos.methods.igos import FIRST_TWO_SIDED, IGOS, MEASURED
+from igos.methods.igos import IGOS, MEASURED, TWO_SIDED
 from igos.methods.regularisation import interpolate
 from igos.problem import Problem
 from small import single
@@ -51,7 +51,7 @@ def algorithm_1(problem: Problem, method: IGOS) -> Tensor:
 
     generator = torch.Generator().manual_seed(method.seed)
     mask = torch.ones(1, method.resolution, method.resolution, dtype=torch.float64)
-    masks = []
+    masks, directions = [], []
     for _ in range(method.max_iterations):
         noise = torch.empty(steps, *image.shape, dtype=torch.float64).normal_(generator=generator)
         tg = torch.zeros_like(mask)
@@ -61,6 +61,7 @@ def algorithm_1(problem: Problem, method: IGOS) -> Tensor:
             tg += torch.autograd.grad(f(point, noisy), point)[0] / steps
         here = mask.clone().requires_grad_()
         tg += torch.autograd.grad(g(here), here)[0]
+        directions.append(tg)
         alpha, before, squared = rule.alpha_upper, total(mask), float(tg.square().sum())
         while alpha > rule.alpha_lower:
             moved = (mask - alpha * tg).clamp(0, 1)
@@ -69,12 +70,19 @@ def algorithm_1(problem: Problem, method: IGOS) -> Tensor:
             alpha *= rule.eta
         mask = (mask - max(alpha, rule.alpha_lower) * tg).clamp(0, 1)
         masks.append(mask)
-    return 1 - (torch.stack(masks).mean(dim=0) if method.average else mask)
+    heatmap = 1 - (torch.stack(masks).mean(dim=0) if method.average else mask)
+    if weights.first == 0:
+        return heatmap
+    return (1 - weights.first) * heatmap / heatmap.max() + (
+        weights.first * directions[0] / directions[0].abs().max()
+    )
 
 
-@pytest.mark.parametrize("average", [False, True])
-def test_igos_is_algorithm_1(problem: Problem, average: bool) -> None:
-    method = replace(FAST, tolerance=0.0, average=average)
+@pytest.mark.parametrize(
+    ("average", "first"), [(False, 0.0), (True, 0.0), (True, 0.3), (False, 1.0)]
+)
+def test_igos_is_algorithm_1(problem: Problem, average: bool, first: float) -> None:
+    method = replace(FAST, tolerance=0.0, average=average, first=first)
     together = method(problem)
     for at in range(3):
         expected = algorithm_1(single(problem, at), method)
@@ -91,6 +99,13 @@ def test_two_sided_is_algorithm_1_on_its_own_objective(problem: Problem, reveal:
         expected = algorithm_1(single(problem, at), method)
         torch.testing.assert_close(together[at], expected.detach())
         assert not torch.allclose(together[at], one_sided[at], atol=0.01)
+
+
+def test_a_heatmap_of_nothing_stays_nothing(one: Problem) -> None:
+    """Where the score does not move and λ₁ is 0, both parts of the heatmap are zero."""
+    flat = replace(one, target=lambda output: 0 * output.sum(dim=1))
+    method = replace(FAST, lambda1=0.0, first=0.3)
+    assert method(flat).abs().max() == 0
 
 
 class OneSpot(nn.Module):
@@ -159,7 +174,8 @@ def test_any_resolution_up_to_the_images(one: Problem, resolution: int | tuple[i
     shape = (resolution, resolution) if isinstance(resolution, int) else resolution
     heatmap = replace(FAST, resolution=resolution)(one)
     assert heatmap.shape == (1, 1, *shape)
-    assert ((heatmap >= 0) & (heatmap <= 1)).all()
+    share = IGOS(resolution=resolution).regularisation.first  # of what may be negative
+    assert ((heatmap >= -share) & (heatmap <= 1)).all()
 
 
 def test_the_papers_settings() -> None:
@@ -170,12 +186,14 @@ def test_the_papers_settings() -> None:
     assert settings["step_rule"]["beta"] == 1e-4
     assert settings["step_rule"]["rule"] == "Armijo"
     assert not settings["average"]
+    assert settings["first"] == 0
 
 
 def test_two_sided_has_settings_of_its_own() -> None:
     method = IGOS.two_sided(resolution=7)
-    assert method.reveal == 1
-    assert method.regularisation == FIRST_TWO_SIDED[7]
+    assert (method.reveal, method.max_iterations) == (1, 15)
+    assert method.step_rule == Armijo(eta=0.5)
+    assert method.regularisation == TWO_SIDED[7]
     assert IGOS(resolution=7).regularisation == MEASURED[7]
 
 
@@ -186,6 +204,7 @@ def test_our_settings() -> None:
         "lambda1": 0.1,
         "lambda2": 2.0,
         "noise": 0.01,
+        "first": 0.3,
         "path_steps": 10,
         "max_iterations": 10,
         "tolerance": 0.003,
@@ -208,7 +227,7 @@ def test_defaults_between_measured_resolutions_lie_between_them(side: float) -> 
     below = max(known for known in MEASURED if known <= side)
     above = min(known for known in MEASURED if known >= side)
     between = interpolate(MEASURED, (round(side), round(side)))
-    for name in ("lambda1", "lambda2", "noise"):
+    for name in ("lambda1", "lambda2", "noise", "first"):
         ends = sorted([getattr(MEASURED[below], name), getattr(MEASURED[above], name)])
         value = getattr(between, name)
         assert ends[0] * (1 - 1e-9) <= value <= ends[1] * (1 + 1e-9) or round(side) in (
@@ -252,6 +271,8 @@ def test_settings_are_plain_and_tell_methods_apart() -> None:
         ({"lambda1": "1"}, "lambda1 '1'"),
         ({"step_rule": None}, "step_rule None"),
         ({"average": 1}, "average 1"),
+        ({"first": 1.5}, "first 1.5"),
+        ({"first": -0.1}, "first -0.1"),
         ({"seed": -1}, "seed -1"),
         ({"lambda1": -1.0}, "lambda1 -1"),
         ({"tolerance": -0.1}, "tolerance -0.1"),

@@ -285,7 +285,9 @@ def test_a_classifier_is_run_the_way_it_was_prepared() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # torch's own, when compiling
+# torch's own, when compiling
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_on_a_gpu() -> None:
     """Half precision and compiled: close to the CPU's float32, and the same every time."""

@@ -152,6 +152,7 @@ class Step:
     alpha: Tensor  # (B,) the step just taken; 0 for an image that had stopped
     iterations: Tensor  # (B,) steps each image has taken
     converged: Tensor  # (B,) bool
+    first_direction: Tensor | None = None  # (B, 1, h, w) TG at the start, from `descend`
 
 
 def descend(
@@ -173,12 +174,14 @@ def descend(
     with torch.no_grad():
         loss = objective(mask[:, None])[:, 0]
     history = [loss]
-    mean_mask = torch.zeros_like(mask)
+    mean_mask = first_direction = torch.zeros_like(mask)
     converged = torch.zeros_like(loss, dtype=torch.bool)
     iterations = torch.zeros_like(loss, dtype=torch.long)
     for iteration in range(1, max_iterations + 1):
         with torch.no_grad():
-            alpha, stepped, stepped_loss = step_rule(objective, mask, loss, direction(mask))
+            towards = direction(mask)
+            first_direction = towards if iteration == 1 else first_direction
+            alpha, stepped, stepped_loss = step_rule(objective, mask, loss, towards)
             mask = torch.where(converged.view(-1, 1, 1, 1), mask, stepped)
             loss = torch.where(converged, loss, stepped_loss)
             alpha = torch.where(converged, 0.0, alpha)
@@ -189,6 +192,6 @@ def descend(
             if tolerance > 0 and iteration >= patience:
                 gained = history[-1 - patience] - loss
                 converged = converged | (gained < tolerance * history[0].abs())
-        yield Step(iteration, mask, mean_mask, loss, alpha, iterations, converged)
+        yield Step(iteration, mask, mean_mask, loss, alpha, iterations, converged, first_direction)
         if tolerance > 0 and iteration >= patience and converged.all():  # asking is waiting
             return

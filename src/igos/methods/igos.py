@@ -23,18 +23,19 @@ from igos.problem import Objective, Problem
 
 # Measured on EfficientNet-Lite0 (benchmarks/tune.py, docs/deviations.md).
 MEASURED = {
-    7: Regularisation(lambda1=0.3, lambda2=6.0, noise=0.0),
-    14: Regularisation(lambda1=0.3, lambda2=1.5, noise=0.0),
-    28: Regularisation(lambda1=0.1, lambda2=2.0, noise=0.01),
+    7: Regularisation(lambda1=0.3, lambda2=6.0, noise=0.0, first=0.4),
+    14: Regularisation(lambda1=0.3, lambda2=1.5, noise=0.0, first=0.4),
+    28: Regularisation(lambda1=0.1, lambda2=2.0, noise=0.01, first=0.3),
     112: Regularisation(lambda1=0.3, lambda2=12.0, noise=0.02),
     224: Regularisation(lambda1=0.3, lambda2=20.0, noise=0.045),
 }
-# First guesses, not tuned yet: docs/two_sided.md.
-FIRST_TWO_SIDED = {
-    7: Regularisation(lambda1=0.03, lambda2=0.6, noise=0.0),
-    14: Regularisation(lambda1=0.1, lambda2=2.0, noise=0.0),
-    28: Regularisation(lambda1=1.0, lambda2=2.0, noise=0.0),
-    224: Regularisation(lambda1=1.0, lambda2=20.0, noise=0.045),
+# Likewise, docs/two_sided.md.
+TWO_SIDED = {
+    7: Regularisation(lambda1=2.7, lambda2=0.2, noise=0.0),
+    14: Regularisation(lambda1=1.5, lambda2=2.0, noise=0.0),
+    28: Regularisation(lambda1=1.0, lambda2=1.4, noise=0.0),
+    112: Regularisation(lambda1=0.1, lambda2=4.0, noise=0.01),
+    224: Regularisation(lambda1=0.1, lambda2=7.0, noise=0.02),
 }
 
 
@@ -42,7 +43,7 @@ FIRST_TWO_SIDED = {
 class IGOS:
     """I-GOS with our measured defaults.
 
-    λ₁, λ₂ and noise that are `None` have the values measured for the resolution.
+    λ₁, λ₂, noise and `first` that are `None` have the values measured for the resolution.
     """
 
     resolution: int | tuple[int, int] = 28
@@ -55,6 +56,7 @@ class IGOS:
     patience: int = 10  # ours, docs/deviations.md
     reveal: float = 0.0  # w of the two-sided objective; 0: the paper's
     average: bool = True  # the mean of all masks, not the last; ours, docs/deviations.md
+    first: float | None = None  # share of the first direction in the heatmap; ours, likewise
     step_rule: Armijo | FixedStep = field(default_factory=Armijo)
     seed: int = 0
 
@@ -71,6 +73,7 @@ class IGOS:
             tolerance=0.003,  # the paper does not say when it stops
             patience=8,
             average=False,
+            first=0.0,
             step_rule=Armijo(),
             seed=seed,
         )
@@ -78,12 +81,20 @@ class IGOS:
     @classmethod
     def two_sided(cls, *, resolution: int | tuple[int, int] = 28, seed: int = 0) -> Self:
         """Hiding what the heatmap marks loses the class, and showing it alone brings it back."""
-        return cls(resolution=resolution, reveal=1.0, seed=seed)
+        return cls(
+            resolution=resolution,
+            max_iterations=15,
+            reveal=1.0,
+            step_rule=Armijo(eta=0.5),
+            seed=seed,
+        )
 
     def __post_init__(self) -> None:
         check_resolution(self.resolution)
         check_counts(self, "path_steps", "max_iterations", "patience")
-        check_not_negative(self, "lambda1", "lambda2", "noise", "tolerance", "reveal")
+        check_not_negative(self, "lambda1", "lambda2", "noise", "tolerance", "reveal", "first")
+        if self.first is not None and self.first > 1:
+            raise IgosError(f"first {self.first!r}: it is a share, give at most 1")
         if not isinstance(self.average, bool):
             raise IgosError(f"average {self.average!r}: give True or False")
         if not isinstance(self.step_rule, Armijo | FixedStep):
@@ -92,10 +103,12 @@ class IGOS:
 
     @property
     def regularisation(self) -> Regularisation:
-        """λ₁, λ₂ and noise in force: as set, or as measured."""
-        table = MEASURED if self.reveal == 0 else FIRST_TWO_SIDED
+        """What depends on the resolution and is in force: as set, or as measured."""
+        table = MEASURED if self.reveal == 0 else TWO_SIDED
         measured = interpolate(table, check_resolution(self.resolution))
-        return measured.but(lambda1=self.lambda1, lambda2=self.lambda2, noise=self.noise)
+        return measured.but(
+            lambda1=self.lambda1, lambda2=self.lambda2, noise=self.noise, first=self.first
+        )
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -132,10 +145,24 @@ class IGOS:
         )
 
     def __call__(self, problem: Problem) -> Tensor:
-        """The heatmap 1 − M, (B, 1, h, w)."""
+        """The heatmap, (B, 1, h, w)."""
         (last,) = deque(self.steps(problem), maxlen=1)  # the steps before are not kept
         return self.heatmap(last)
 
     def heatmap(self, step: Step) -> Tensor:
-        """What the heatmap is if the descent ends with this step."""
-        return heatmap_of(step.mean_mask if self.average else step.mask)
+        """What the heatmap is if the descent ends with this step.
+
+        Below 0, where `first` counts, are pixels whose hiding raises the score.
+        """
+        heatmap = heatmap_of(step.mean_mask if self.average else step.mask)
+        share = self.regularisation.first
+        if share == 0:
+            return heatmap
+        assert step.first_direction is not None
+        return (1 - share) * _to_one(heatmap) + share * _to_one(step.first_direction)
+
+
+def _to_one(heatmap: Tensor) -> Tensor:
+    """Each image's heatmap scaled so that its largest absolute value is 1; zeros stay zeros."""
+    top = heatmap.abs().amax(dim=(1, 2, 3), keepdim=True)
+    return heatmap / torch.where(top > 0, top, 1)

@@ -60,9 +60,11 @@ class IGOSPlusPlus:
     @property
     def settings(self) -> dict[str, Any]:
         """Every setting in force, as plain values: the method's identity."""
+        weights = self.regularisation
         return {
             **asdict(self),
-            **asdict(self.regularisation),
+            "lambda1": weights.lambda1,
+            "lambda2": weights.lambda2,
             "resolution": list(check_resolution(self.resolution)),
         }
 
