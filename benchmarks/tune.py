@@ -27,7 +27,9 @@ from igos.problem import Problem
 MIN_PROBABILITY = 0.3
 
 
-def problems(table: Path, classifier: Classifier, *, limit: int, batch: int) -> list[Problem]:
+def problems(
+    table: Path, classifier: Classifier, *, limit: int, batch: int, every: int = 1
+) -> list[Problem]:
     """The first `limit` suitable photos, in `igos evaluate`'s order, a batch in each problem."""
     device = next(classifier.module.parameters()).device
     suitable: list[tuple[Tensor, int]] = []
@@ -39,6 +41,7 @@ def problems(table: Path, classifier: Classifier, *, limit: int, batch: int) -> 
                 probability = classifier.module(image[None]).softmax(dim=1)[0, label]
             if probability >= MIN_PROBABILITY:
                 suitable.append((image, label))
+    suitable = suitable[::every]
     return [
         pose(
             classifier,
@@ -81,6 +84,7 @@ def main() -> None:
     parser.add_argument("--weights", type=Path)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--limit", type=int, default=1000)
+    parser.add_argument("--every", type=int, default=1, help="take every n-th suitable photo")
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--precision", default="auto")
     parser.add_argument("--compile", action="store_true")
@@ -98,7 +102,7 @@ def main() -> None:
         precision=args.precision,
         compiled=args.compile,
     )
-    over = problems(args.photos, classifier, limit=args.limit, batch=args.batch)
+    over = problems(args.photos, classifier, limit=args.limit, every=args.every, batch=args.batch)
     certainty = torch.cat([problem.score(problem.image[:, None]) for problem in over])
     print(f"{args.model}, {len(certainty)} photos, mean probability {certainty.mean():.3f}")
     names = [text.partition("=")[0] for text in args.vary]

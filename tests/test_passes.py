@@ -136,7 +136,13 @@ def test_the_gradient_in_half_precision(certainty: float) -> None:
 
 
 SMOOTH = IGOS(
-    resolution=6, lambda1=0.01, lambda2=0.05, noise=0.05, path_steps=3, step_rule=FixedStep()
+    resolution=6,
+    lambda1=0.01,
+    lambda2=0.05,
+    noise=0.05,
+    path_steps=3,
+    first=0.0,  # scaled to its own largest value, a heatmap of nearly nothing would be all rounding
+    step_rule=FixedStep(),
 )
 
 
