@@ -70,6 +70,11 @@ def overlay(image: Tensor, heatmap: Tensor) -> Tensor:
     return opacity * colours + (1 - opacity) * grey
 
 
+def colours() -> list[str]:
+    """The 256 colours of a heatmap from cold to hot, as RRGGBB."""
+    return [bytes(colormaps[HEAT](at, bytes=True)[:3]).hex() for at in range(256)]
+
+
 def score_at(curve: Curve, fraction: float) -> float:
     """The score at a fraction of changed pixels, between the curve's points by a straight line."""
     return float(np.interp(fraction, curve.fraction.numpy(), curve.score.numpy()))

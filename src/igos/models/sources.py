@@ -17,15 +17,13 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 import timm
-import timm.data
 import torchvision
 from huggingface_hub import constants
-from PIL import Image
 from torch import Tensor, nn
 
 from igos.errors import IgosError, first_line, unknown
-from igos.image import Normalisation
 from igos.models.classifier import Classifier
+from igos.models.view import View, hugging_face_view, timm_view, torchvision_view
 from igos.models.weights import load_weights, read_state_dict
 
 State = Mapping[str, Tensor]
@@ -88,18 +86,11 @@ def _timm_architecture(name: str, *, pretrained: bool = False) -> Classifier:
         module = timm.create_model(name, pretrained=pretrained)
     except RuntimeError as error:  # no such tag, no pretrained weights for this name
         raise IgosError(f"model 'timm:{name}': {error}; give --weights FILE") from error
-    config = timm.data.resolve_model_data_config(module)
-    names: tuple[str, ...] = ()
-    if subset := timm.data.infer_imagenet_subset(module):
-        info = timm.data.ImageNetInfo(subset)
-        names = tuple(info.index_to_description(i) for i in range(info.num_classes()))
-    return Classifier(
-        f"timm:{name}",
-        module,
-        timm.data.create_transform(**config, is_training=False),
-        Normalisation(tuple(config["mean"]), tuple(config["std"])),
-        names,
-    )
+    return _with(f"timm:{name}", module, timm_view(module.pretrained_cfg))
+
+
+def _with(name: str, module: nn.Module, view: View) -> Classifier:
+    return Classifier(name, module, view.preprocess, view.normalisation, view.class_names)
 
 
 def from_torchvision(name: str, state: State | None) -> Classifier:
@@ -126,14 +117,8 @@ def from_torchvision(name: str, state: State | None) -> Classifier:
         odd = name in ("inception_v3", "googlenet")
         module = torchvision.models.get_model(name, **(trained if odd else {}))
         load_weights(module, state, source="the file given")
-    transforms = weights.transforms()
-    return Classifier(
-        f"torchvision:{name}" + (f"@{tag}" if tag else ""),
-        module,
-        transforms,
-        Normalisation(tuple(transforms.mean), tuple(transforms.std)),
-        tuple(weights.meta["categories"]),
-    )
+    full_name = f"torchvision:{name}" + (f"@{tag}" if tag else "")
+    return _with(full_name, module, torchvision_view(weights))
 
 
 def from_hugging_face(name: str, state: State | None) -> Classifier:
@@ -148,18 +133,7 @@ def from_hugging_face(name: str, state: State | None) -> Classifier:
     if state is not None:
         load_weights(model, state, source="the file given")
 
-    def preprocess(photo: Image.Image) -> Tensor:
-        pixels: Tensor = processor(photo, return_tensors="pt")["pixel_values"][0]
-        return pixels
-
-    labels = {int(index): label for index, label in model.config.id2label.items()}
-    return Classifier(
-        f"hf:{name}",
-        _Logits(model),
-        preprocess,
-        Normalisation(tuple(processor.image_mean), tuple(processor.image_std)),
-        tuple(labels[index] for index in sorted(labels)),
-    )
+    return _with(f"hf:{name}", _Logits(model), hugging_face_view(processor, model.config))
 
 
 class _Logits(nn.Module):

@@ -1,0 +1,95 @@
+"""What a network sees of a photo, and its classes' names, without its weights.
+
+A picture of a heatmap needs no more, and nothing is fetched for it.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import timm
+import timm.data
+import torchvision
+from PIL import Image
+from torch import Tensor
+
+from igos.errors import IgosError, first_line
+from igos.image import Normalisation
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """A classifier's preprocessing and names."""
+
+    preprocess: Callable[[Image.Image], Tensor]  # photo -> (3, H, W), normalised
+    normalisation: Normalisation
+    class_names: tuple[str, ...] = ()
+
+    def seen(self, photo: Image.Image) -> Image.Image:
+        """The part of the photo that the network saw, as it saw it."""
+        pixels = self.normalisation.pixels(self.preprocess(photo)).clamp(0, 1)
+        return Image.fromarray((255 * pixels).round().byte().permute(1, 2, 0).numpy())
+
+
+def view(name: str) -> View:
+    """By the model's name; a file of one's own is not run, whoever wrote down its name."""
+    prefix, _, rest = name.partition(":")
+    try:
+        if name.startswith("efficientnet_lite"):
+            return timm_view(timm.get_pretrained_cfg(f"tf_{name}").to_dict())
+        if prefix == "timm":
+            return timm_view(timm.get_pretrained_cfg(rest).to_dict())
+        if prefix == "torchvision":
+            model, _, tag = rest.partition("@")
+            choices: Any = torchvision.models.get_model_weights(model)
+            return torchvision_view(choices[tag] if tag else next(iter(choices)))
+        if prefix == "hf":
+            return _hugging_face_view(rest)
+    except Exception as error:  # of timm, torchvision, transformers: a name that they do not know
+        raise IgosError(f"model {name!r}: {first_line(error)}") from error
+    raise IgosError(f"model {name!r}: its preprocessing is not known without running its code")
+
+
+def timm_view(pretrained: Mapping[str, Any]) -> View:
+    """From timm's record of a model's weights."""
+    config = timm.data.resolve_data_config(pretrained_cfg=pretrained)
+    names: tuple[str, ...] = ()
+    if subset := timm.data.infer_imagenet_subset(pretrained):
+        info = timm.data.ImageNetInfo(subset)
+        names = tuple(info.index_to_description(i) for i in range(info.num_classes()))
+    return View(
+        timm.data.create_transform(**config, is_training=False),
+        Normalisation(tuple(config["mean"]), tuple(config["std"])),
+        names,
+    )
+
+
+def torchvision_view(weights: Any) -> View:
+    """From one of torchvision's records of a model's weights."""
+    transforms = weights.transforms()
+    normalisation = Normalisation(tuple(transforms.mean), tuple(transforms.std))
+    return View(transforms, normalisation, tuple(weights.meta["categories"]))
+
+
+def hugging_face_view(processor: Any, config: Any) -> View:
+    """From a model's processor and configuration."""
+
+    def preprocess(photo: Image.Image) -> Tensor:
+        pixels: Tensor = processor(photo, return_tensors="pt")["pixel_values"][0]
+        return pixels
+
+    labels = {int(index): label for index, label in config.id2label.items()}
+    return View(
+        preprocess,
+        Normalisation(tuple(processor.image_mean), tuple(processor.image_std)),
+        tuple(labels[index] for index in sorted(labels)),
+    )
+
+
+def _hugging_face_view(name: str) -> View:
+    from transformers import AutoConfig, AutoImageProcessor
+
+    return hugging_face_view(
+        AutoImageProcessor.from_pretrained(name, local_files_only=True),
+        AutoConfig.from_pretrained(name, local_files_only=True),
+    )

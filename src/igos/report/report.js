@@ -1,0 +1,233 @@
+"use strict";
+(() => {
+  const LARGE = 192; // px of a heatmap that is not laid over a photo
+  const NEAR = "800px"; // above and below the window, where cards have their pictures
+
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const colours = Uint8Array.from(data.colours.match(/../g), (pair) => parseInt(pair, 16));
+  const control = (name) => document.getElementById(name)?.value ?? "";
+
+  function element(tag, properties = {}, ...children) {
+    const made = Object.assign(document.createElement(tag), properties);
+    made.append(...children);
+    return made;
+  }
+
+  // Tables
+
+  function sortTable(heading) {
+    const ascending = heading.ariaSort !== "ascending";
+    const at = heading.cellIndex;
+    const body = heading.closest("table").tBodies[0];
+    const value = (row) => row.cells[at].dataset.value ?? row.cells[at].textContent;
+    const compare = (a, b) => {
+      const [x, y] = [value(a), value(b)];
+      const [p, q] = [Number(x), Number(y)];
+      if (Number.isNaN(p) !== Number.isNaN(q)) return Number.isNaN(p) ? 1 : -1; // no value: last
+      const order = Number.isNaN(p) ? x.localeCompare(y) : p - q;
+      return ascending ? order : -order;
+    };
+    body.append(...[...body.rows].sort(compare));
+    for (const other of heading.parentElement.cells) other.ariaSort = "none";
+    heading.ariaSort = ascending ? "ascending" : "descending";
+  }
+  for (const button of document.querySelectorAll(".sortable th button"))
+    button.addEventListener("click", () => sortTable(button.closest("th")));
+
+  // Heatmaps
+
+  // Between aligned corners by straight lines, as the network saw the mask.
+  function enlarge(bytes, height, width, tall, wide) {
+    const large = new Float32Array(tall * wide);
+    for (let y = 0, at = 0; y < tall; y++) {
+      const row = (y * (height - 1)) / Math.max(tall - 1, 1);
+      const top = Math.min(Math.floor(row), height - 1) * width;
+      const down = row - Math.floor(row);
+      const low = down > 0 ? top + width : top;
+      for (let x = 0; x < wide; x++, at++) {
+        const column = (x * (width - 1)) / Math.max(wide - 1, 1);
+        const left = Math.floor(column);
+        const right = column > left ? left + 1 : left;
+        const across = column - left;
+        const above = bytes[top + left] * (1 - across) + bytes[top + right] * across;
+        const below = bytes[low + left] * (1 - across) + bytes[low + right] * across;
+        large[at] = (above * (1 - down) + below * down) / 255;
+      }
+    }
+    return large;
+  }
+
+  // The hotter, the less of the photo in dim grey shows through: as igos.plot.overlay.
+  function draw(canvas, [height, width, text], photo) {
+    const scale = LARGE / Math.max(height, width);
+    canvas.width = photo ? photo.naturalWidth : Math.max(1, Math.round(width * scale));
+    canvas.height = photo ? photo.naturalHeight : Math.max(1, Math.round(height * scale));
+    const context = canvas.getContext("2d", { willReadFrequently: true });
+    if (photo) context.drawImage(photo, 0, 0);
+    const image = context.getImageData(0, 0, canvas.width, canvas.height);
+    const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+    const heat = enlarge(bytes, height, width, canvas.height, canvas.width);
+    const pixels = image.data;
+    for (let i = 0, at = 0; i < heat.length; i++, at += 4) {
+      const colour = 3 * Math.round(255 * heat[i]);
+      const opacity = photo ? 0.9 * Math.sqrt(heat[i]) : 1;
+      const grey = (0.65 / 3) * (pixels[at] + pixels[at + 1] + pixels[at + 2]) * (1 - opacity);
+      for (let c = 0; c < 3; c++) pixels[at + c] = opacity * colours[colour + c] + grey;
+      pixels[at + 3] = 255;
+    }
+    context.putImageData(image, 0, 0);
+  }
+
+  // Cards
+
+  const first = (name) => name.split(",")[0];
+
+  function tile(caption, figures, picture) {
+    const list = element("dl");
+    for (const [name, value] of figures)
+      list.append(element("dt", { textContent: name }), element("dd", { textContent: value.toFixed(3) }));
+    return element("figure", { className: "tile" }, picture, element("figcaption", {}, ...caption, list));
+  }
+
+  function makeCard(card, at) {
+    const about = element("p", {}, element("b", { textContent: first(card.target) }));
+    about.append(` ${card.probability.toFixed(3)}`);
+    if (card.predicted !== card.target)
+      about.append(`, predicted ${first(card.predicted)} ${card.predicted_probability.toFixed(3)}`);
+    const tiles = element("div", { className: "tiles" });
+    tiles.append(tile(["photo"], [], element("div", { className: "picture photo" })));
+    for (const [number, figures] of Object.entries(card.results)) {
+      const { method, size } = data.configurations[number];
+      const made = tile(
+        [element("b", { textContent: method }), ` ${size}`],
+        [["deletion", figures[0]], ["insertion", figures[1]]],
+        element("div", { className: "picture" }),
+      );
+      made.dataset.configuration = number;
+      tiles.append(made);
+    }
+    const article = element("article", { className: "card" }, element("h3", { textContent: card.name }), about, tiles);
+    if (card.warnings.length) {
+      const list = element("ul", {}, ...card.warnings.map((textContent) => element("li", { textContent })));
+      const count = `${card.warnings.length} ${card.warnings.length === 1 ? "warning" : "warnings"}`;
+      article.append(element("details", {}, element("summary", { textContent: count }), list));
+    }
+    article.dataset.at = at;
+    return article;
+  }
+
+  // Pictures are made for cards near the window and dropped elsewhere: hundreds would not fit.
+  async function fill(article) {
+    const card = data.cards[article.dataset.at];
+    const pictures = JSON.parse(document.getElementById(`pictures-${article.dataset.at}`).textContent);
+    const box = article.querySelector(".photo");
+    let photo = null;
+    if (pictures.photo) {
+      photo = element("img", { src: pictures.photo, alt: `${card.name}, ${first(card.target)}` });
+      await photo.decode();
+      if (!near.has(article)) return;
+      box.replaceChildren(photo);
+    } else box.replaceChildren("photo not found");
+    const under = pictures.fits && control("layer") === "over" ? photo : null;
+    for (const made of article.querySelectorAll("[data-configuration]")) {
+      if (made.hidden) continue;
+      const heat = pictures.heats[made.dataset.configuration];
+      const place = made.querySelector(".picture");
+      if (!heat) {
+        place.replaceChildren("no heatmap in the store");
+        continue;
+      }
+      const { method, size } = data.configurations[made.dataset.configuration];
+      const canvas = element("canvas", { role: "img", ariaLabel: `Heatmap of ${method} at ${size}` });
+      draw(canvas, heat, under);
+      place.replaceChildren(canvas);
+    }
+  }
+
+  const near = new Set();
+  const waiting = new Set();
+  function ask(article) {
+    if (!waiting.size) requestAnimationFrame(fillNext);
+    waiting.add(article);
+  }
+  function fillNext() {
+    const [article] = waiting; // one a frame, so that scrolling stays smooth
+    waiting.delete(article);
+    if (near.has(article)) fill(article);
+    if (waiting.size) requestAnimationFrame(fillNext);
+  }
+  const observer = new IntersectionObserver(
+    (entries) => {
+      for (const { target, isIntersecting } of entries) {
+        if (isIntersecting) {
+          near.add(target);
+          ask(target);
+        } else if (near.delete(target)) {
+          for (const box of target.querySelectorAll(".picture")) box.replaceChildren();
+        }
+      }
+    },
+    { rootMargin: `${NEAR} 0px` },
+  );
+
+  // Order and filters
+
+  const gallery = document.getElementById("gallery");
+  const articles = data.cards.map(makeCard);
+  for (const article of articles) observer.observe(article);
+
+  const gain = ([deletion, insertion]) => insertion - deletion;
+  const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
+
+  // How far methods are apart; areas at different resolutions are not compared.
+  function dispute(card, size) {
+    const bySize = {};
+    for (const [number, figures] of Object.entries(card.results)) {
+      const own = data.configurations[number].size;
+      if (!size || own === size) (bySize[own] ??= []).push(gain(figures));
+    }
+    return Math.max(...Object.values(bySize).map((all) => Math.max(...all) - Math.min(...all)));
+  }
+
+  function update() {
+    const [method, size, order, warnings] = ["method", "size", "order", "warnings"].map(control);
+    const question = control("question");
+    const text = control("text").trim().toLowerCase();
+    const chosen = new Set(
+      Object.keys(data.configurations).filter((number) => {
+        const one = data.configurations[number];
+        return (!question || String(one.question) === question) && (!method || one.method === method) && (!size || one.size === size);
+      }),
+    );
+    const wanted = (card) =>
+      Object.keys(card.results).some((number) => chosen.has(number)) &&
+      (!text || [card.name, card.target, card.predicted].some((one) => one.toLowerCase().includes(text))) &&
+      (!warnings || (warnings[0] === "=" ? card.kinds.includes(warnings.slice(1)) : (card.kinds.length > 0) === (warnings === "with")));
+    const quality = (card) =>
+      mean(Object.keys(card.results).filter((number) => chosen.has(number)).map((number) => gain(card.results[number])));
+    const keys = {
+      best: (card) => -quality(card),
+      worst: quality,
+      disputed: (card) => -dispute(card, size),
+      probable: (card) => -card.probability,
+    };
+    const found = articles.filter((article) => wanted(data.cards[article.dataset.at]));
+    const rank = keys[order] && new Map(found.map((article) => [article, keys[order](data.cards[article.dataset.at])]));
+    const byName = (a, b) => data.cards[a.dataset.at].name.localeCompare(data.cards[b.dataset.at].name);
+    found.sort((a, b) => (rank ? rank.get(a) - rank.get(b) : 0) || byName(a, b));
+    for (const article of found)
+      for (const made of article.querySelectorAll("[data-configuration]"))
+        made.hidden = !chosen.has(made.dataset.configuration);
+    gallery.style.setProperty("--tiles", chosen.size + 1);
+    gallery.replaceChildren(...found);
+    const asked = data.cards.filter((card) => !question || String(card.question) === question).length;
+    document.getElementById("shown").textContent = `${found.length} of ${asked} photos`;
+    for (const article of found) if (near.has(article)) ask(article);
+  }
+
+  const controls = document.getElementById("controls");
+  controls.addEventListener("input", update);
+  controls.addEventListener("submit", (event) => event.preventDefault());
+  controls.reset(); // a browser may have kept what was chosen before
+  update();
+})();
