@@ -31,11 +31,12 @@ ORDER = (
     "explainer",
     "study",
     "experiments",
+    "report",
     "plot",
     "cli",
 )
 APART = {("methods", "metrics"), ("metrics", "descent"), ("models", "problem")}
-LEAVES = {"captum", "plot", "cli"}
+LEAVES = {"captum", "report", "plot", "cli"}
 
 
 def imports(path: Path) -> set[str]:

@@ -47,7 +47,8 @@ def write_report(
     if len(wanted) < data.photos:
         notes.append(f"The gallery has {len(wanted):,} of {data.photos:,} photos (--limit).")
     if missing := sum(one.picture is None for one in shown):
-        notes.append(f"{missing:,} photos were not found, or changed (--photos).")
+        were = "photo was not found, or has" if missing == 1 else "photos were not found, or have"
+        notes.append(f"{missing:,} {were} changed (--photos).")
     from igos.plot import colours
 
     content = b"".join(page(data, shown, colours=colours(), notes=notes))

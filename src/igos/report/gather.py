@@ -127,7 +127,7 @@ def gather(store: Path, *, against: str | None = None, min_probability: float = 
         home = dict(db.execute("SELECT id, question FROM configurations"))
     if not found:
         least = f" for photos of probability {min_probability}" if min_probability else ""
-        raise IgosError(f"store {str(store)!r}: there are no results in it{least}; igos evaluate")
+        raise IgosError(f"store {str(store)!r}: there are no results in it{least}")
     rows = summarise(
         store, against=against or "igos", min_probability=min_probability, only=(set(found), last)
     )

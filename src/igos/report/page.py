@@ -51,8 +51,8 @@ def page(
         '<meta name="color-scheme" content="light dark">'
         f"<title>{escape(title)}</title><style>{style}</style></head><body>"
         f'<a class="skip" href="#photos">Skip to the photos</a><header><h1>{escape(title)}</h1>'
-        f"<p>{_summary(data)}</p><nav aria-label=Sections>{links}</nav></header>"
-        f"<main>{body}</main>{_json('data', _data(data, gallery, looks, colours))}"
+        f'<p class="summary">{_summary(data)}</p><nav aria-label=Sections>{links}</nav></header>'
+        f"<main>{body}</main>{_json('data', _data(data, gallery, colours))}"
     ).encode(errors="replace")
     for at, shown in enumerate(gallery):
         yield _json(f"pictures-{at}", _pictures(shown)).encode(errors="replace")
@@ -98,8 +98,8 @@ def _summary(data: Gathered) -> str:
     ]
     told = [f"<b>{count:,}</b> {one if count == 1 else more}" for count, one, more in counts]
     if data.min_probability:
-        told.append(f"the class has at least <b>{data.min_probability:g}</b>")
-    return " · ".join(told)
+        told.append(f"probability at least <b>{data.min_probability:g}</b>")
+    return "".join(f"<span>{one}</span>" for one in told)
 
 
 def _gallery(data: Gathered, gallery: Sequence[Shown], notes: Sequence[str]) -> str:
@@ -117,6 +117,7 @@ def _gallery(data: Gathered, gallery: Sequence[Shown], notes: Sequence[str]) -> 
         SEARCH,
         _select("warnings", "Warnings", [*WARNINGS, *((f"={one}", one) for one in kinds)]),
         _select("layer", "Show", LAYERS),
+        _select("tile", "Pictures", TILES),
     ]
     told = "".join(f'<p class="note">{escape(note)}</p>' for note in notes)
     return (
@@ -137,6 +138,7 @@ ORDERS = [
     ("name", "by name"),
 ]
 WARNINGS = [("", "with and without"), ("with", "with"), ("without", "without")]
+TILES = [("8rem", "small"), ("14rem", "large")]
 LAYERS = [("over", "heatmaps on photos"), ("alone", "heatmaps alone")]
 
 
@@ -147,9 +149,7 @@ def _select(name: str, label: str, options: Sequence[tuple[str, str]]) -> str:
     return f'<label for="{name}">{label}<select id="{name}">{inner}</select></label>'
 
 
-def _data(
-    data: Gathered, gallery: Sequence[Shown], looks: dict[str, int], colours: Sequence[str]
-) -> dict[str, Any]:
+def _data(data: Gathered, gallery: Sequence[Shown], colours: Sequence[str]) -> dict[str, Any]:
     """What the page's program needs to know."""
     return {
         "colours": "".join(colours),
@@ -158,10 +158,8 @@ def _data(
                 "question": one.question,
                 "method": one.label,
                 "size": one.size,
-                "look": looks[one.label],
             }
-            for number in data.questions
-            for one in data.of(number)
+            for one in data.configurations
         },
         "cards": [_card(data, shown) for shown in gallery],
     }
@@ -178,11 +176,11 @@ def _card(data: Gathered, shown: Shown) -> dict[str, Any]:
         "predicted_probability": card.prediction.predicted_probability,
         "warnings": card.warnings,
         "kinds": [kind(warning) for warning in card.warnings],
-        "results": {
-            one.number: [one.answers[card.photo].deletion, one.answers[card.photo].insertion]
+        "results": [
+            [one.number, one.answers[card.photo].deletion, one.answers[card.photo].insertion]
             for one in data.of(card.question)
             if card.photo in one.answers
-        },
+        ],
     }
 
 

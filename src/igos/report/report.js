@@ -96,11 +96,11 @@
       about.append(`, predicted ${first(card.predicted)} ${card.predicted_probability.toFixed(3)}`);
     const tiles = element("div", { className: "tiles" });
     tiles.append(tile(["photo"], [], element("div", { className: "picture photo" })));
-    for (const [number, figures] of Object.entries(card.results)) {
+    for (const [number, deletion, insertion] of card.results) {
       const { method, size } = data.configurations[number];
       const made = tile(
         [element("b", { textContent: method }), ` ${size}`],
-        [["deletion", figures[0]], ["insertion", figures[1]]],
+        [["deletion", deletion], ["insertion", insertion]],
         element("div", { className: "picture" }),
       );
       made.dataset.configuration = number;
@@ -176,53 +176,64 @@
   const articles = data.cards.map(makeCard);
   for (const article of articles) observer.observe(article);
 
-  const gain = ([deletion, insertion]) => insertion - deletion;
+  const gain = ([, deletion, insertion]) => insertion - deletion;
   const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
 
   // How far methods are apart; areas at different resolutions are not compared.
   function dispute(card, size) {
     const bySize = {};
-    for (const [number, figures] of Object.entries(card.results)) {
-      const own = data.configurations[number].size;
-      if (!size || own === size) (bySize[own] ??= []).push(gain(figures));
+    for (const result of card.results) {
+      const own = data.configurations[result[0]].size;
+      if (!size || own === size) (bySize[own] ??= []).push(gain(result));
     }
     return Math.max(...Object.values(bySize).map((all) => Math.max(...all) - Math.min(...all)));
   }
 
-  function update() {
-    const [method, size, order, warnings] = ["method", "size", "order", "warnings"].map(control);
-    const question = control("question");
+  function choose() {
+    const [question, method, size] = ["question", "method", "size"].map(control);
+    const fits = (one) =>
+      (!question || String(one.question) === question) &&
+      (!method || one.method === method) &&
+      (!size || one.size === size);
+    return new Set(Object.keys(data.configurations).filter((number) => fits(data.configurations[number])));
+  }
+
+  function matches(card) {
     const text = control("text").trim().toLowerCase();
-    const chosen = new Set(
-      Object.keys(data.configurations).filter((number) => {
-        const one = data.configurations[number];
-        return (!question || String(one.question) === question) && (!method || one.method === method) && (!size || one.size === size);
-      }),
-    );
-    const wanted = (card) =>
-      Object.keys(card.results).some((number) => chosen.has(number)) &&
-      (!text || [card.name, card.target, card.predicted].some((one) => one.toLowerCase().includes(text))) &&
-      (!warnings || (warnings[0] === "=" ? card.kinds.includes(warnings.slice(1)) : (card.kinds.length > 0) === (warnings === "with")));
-    const quality = (card) =>
-      mean(Object.keys(card.results).filter((number) => chosen.has(number)).map((number) => gain(card.results[number])));
-    const keys = {
-      best: (card) => -quality(card),
-      worst: quality,
-      disputed: (card) => -dispute(card, size),
-      probable: (card) => -card.probability,
-    };
-    const found = articles.filter((article) => wanted(data.cards[article.dataset.at]));
-    const rank = keys[order] && new Map(found.map((article) => [article, keys[order](data.cards[article.dataset.at])]));
-    const byName = (a, b) => data.cards[a.dataset.at].name.localeCompare(data.cards[b.dataset.at].name);
-    found.sort((a, b) => (rank ? rank.get(a) - rank.get(b) : 0) || byName(a, b));
-    for (const article of found)
+    const warnings = control("warnings");
+    if (![card.name, card.target, card.predicted].some((one) => one.toLowerCase().includes(text))) return false;
+    if (warnings.startsWith("=")) return card.kinds.includes(warnings.slice(1));
+    return !warnings || (card.kinds.length > 0) === (warnings === "with");
+  }
+
+  const ORDERS = {
+    best: (card, own) => -mean(own.map(gain)),
+    worst: (card, own) => mean(own.map(gain)),
+    disputed: (card) => -dispute(card, control("size")),
+    probable: (card) => -card.probability,
+    name: () => 0,
+  };
+
+  function update() {
+    const chosen = choose();
+    const order = ORDERS[control("order")];
+    const found = [];
+    for (const article of articles) {
+      const card = data.cards[article.dataset.at];
+      const own = card.results.filter(([number]) => chosen.has(String(number)));
+      if (!own.length || !matches(card)) continue;
+      found.push({ article, name: card.name, key: order(card, own) });
       for (const made of article.querySelectorAll("[data-configuration]"))
         made.hidden = !chosen.has(made.dataset.configuration);
+    }
+    found.sort((a, b) => a.key - b.key || a.name.localeCompare(b.name));
     gallery.style.setProperty("--tiles", chosen.size + 1);
-    gallery.replaceChildren(...found);
-    const asked = data.cards.filter((card) => !question || String(card.question) === question).length;
-    document.getElementById("shown").textContent = `${found.length} of ${asked} photos`;
-    for (const article of found) if (near.has(article)) ask(article);
+    gallery.style.setProperty("--tile", control("tile"));
+    gallery.replaceChildren(...found.map(({ article }) => article));
+    const question = control("question");
+    const asked = data.cards.filter((card) => !question || String(card.question) === question);
+    document.getElementById("shown").textContent = `${found.length} of ${asked.length} photos`;
+    for (const { article } of found) if (near.has(article)) ask(article);
   }
 
   const controls = document.getElementById("controls");

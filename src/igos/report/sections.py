@@ -23,7 +23,7 @@ def results(data: Gathered, looks: dict[str, int]) -> str:
     parts = []
     for number, question in data.questions.items():
         own = data.of(number)
-        title = f"<h3>{escape(name_of(question))}</h3>" if several else ""
+        title = f"<h3 class=title>{escape(name_of(question))}</h3>" if several else ""
         parts.append(
             f'<div class="question">{title}{_asked(question)}{_table(own, looks, number)}'
             f"{_charts(own, looks, question)}</div>"
@@ -38,10 +38,10 @@ def name_of(question: dict[str, Any]) -> str:
 
 def _asked(question: dict[str, Any]) -> str:
     """Everything but the weights, which nobody reads; they are with the settings."""
-    shown = {key: value for key, value in question.items() if key != "weights"}
     pairs = "".join(
-        f"<div><dt>{escape(key)}</dt><dd>{escape(str(value))}</dd></div>"
-        for key, value in shown.items()
+        f"<div><dt>{key}</dt><dd>{escape(str(question[key]))}</dd></div>"
+        for key in ("model", "target", "baseline", "score", "curves", "precision")
+        if key in question
     )
     return f'<dl class="facts">{pairs}</dl>'
 
@@ -50,7 +50,7 @@ def _table(own: Sequence[Configuration], looks: dict[str, int], question: int) -
     against = next((one.row.against for one in own if one.row.against), None)
     head = ["method", "resolution", "photos", *WANTED, "seconds a heatmap"]
     if against is not None:
-        head += [f"deletion better than {against}", "p", f"insertion better than {against}", "p"]
+        head += [f"{metric} better than {against}" for metric in WANTED]
     buttons = "".join(
         f'<th scope="col"{"" if at == 0 else " class=number"} aria-sort="none">'
         f'<button type="button">{escape(name)}</button></th>'
@@ -60,10 +60,10 @@ def _table(own: Sequence[Configuration], looks: dict[str, int], question: int) -
     lines = "".join(_line(one, own, looks, scales, against) for one in own)
     hint = ", ".join(f"{metric}: {wanted}" for metric, wanted in WANTED.items())
     return (
-        f'<div class="wide" role="region" tabindex="0" aria-label="Means by method {question}">'
-        f'<table class="sortable"><caption>Mean areas under the curves with 95 % bootstrap '
-        f"intervals. {hint.capitalize()}. The best at each resolution is bold.</caption>"
-        f"<thead><tr>{buttons}</tr></thead><tbody>{lines}</tbody></table></div>"
+        f'<div class="wide" role="region" tabindex="0" aria-label="Means, question {question}">'
+        f'<table class="sortable"><thead><tr>{buttons}</tr></thead><tbody>{lines}</tbody></table>'
+        '</div><p class="small">Mean areas under the curves with 95 % bootstrap intervals. '
+        f"{hint.capitalize()}. The best at each resolution is bold.</p>"
     )
 
 
@@ -93,15 +93,21 @@ def _line(
     cells.append(_cell(row.seconds, f"{row.seconds:.3f}"))
     if against is not None:
         for metric in WANTED:
-            share, p = getattr(row, f"{metric}_wins"), getattr(row, f"{metric}_p")
-            cells.append(_cell(share, "–" if share is None else f"{share:.0%}"))
-            cells.append(_cell(p, "–" if p is None else f"{p:.2g}"))
+            cells.append(_wins(getattr(row, f"{metric}_wins"), getattr(row, f"{metric}_p")))
     return f"<tr>{''.join(cells)}</tr>"
 
 
 def _cell(value: float | None, shown: str) -> str:
     order = "" if value is None else f' data-value="{value}"'
     return f'<td class="number"{order}>{shown}</td>'
+
+
+def _wins(share: float | None, p: float | None) -> str:
+    """On how many photos it is better, and the p of the paired test."""
+    if share is None or p is None:
+        return _cell(None, "–")
+    small = "&lt; 0.001" if p < 0.001 else f"= {p:.3f}"
+    return _cell(share, f'{share:.0%} <span class="ends">p {small}</span>')
 
 
 def _figure(
@@ -132,9 +138,9 @@ def _charts(own: Sequence[Configuration], looks: dict[str, int], question: dict[
         f"<li>{charts.key(looks[label])}{escape(label)}</li>"
         for label in dict.fromkeys(one.label for one in own)
     )
-    parts = [f'<h4>Mean curves</h4><ul class="legend">{legend}</ul>']
+    parts = [f'<h3>Mean curves</h3><ul class="legend">{legend}</ul>']
     parts += [
-        f'<h5>{size} heatmaps: mean {escape(score)} of the class</h5><div class="panels">'
+        f'<h4>{size} heatmaps: mean {escape(score)} of the class</h4><div class="panels two">'
         + "".join(
             f"<figure><figcaption>{metric}, {WANTED[metric]}</figcaption>"
             f"{charts.curves(some, looks, metric=metric, score=score)}</figure>"
@@ -144,12 +150,12 @@ def _charts(own: Sequence[Configuration], looks: dict[str, int], question: dict[
         for size, some in by_size.items()
     ]
     parts.append(
-        "<h4>Distributions over photos</h4><p>Each area is a histogram of photos. The bar below it "
-        "spans the middle half of them, the tick is the median, and its value stands at the "
-        "right.</p>"
+        '<h3>Distributions over photos</h3><p class="small">Each area is a histogram of '
+        "photos. The bar below it spans the middle half of them, the tick is the median, and its "
+        "value stands at the right.</p>"
     )
     parts += [
-        f'<h5>{size} heatmaps</h5><div class="panels">'
+        f'<h4>{size} heatmaps</h4><div class="panels">'
         + "".join(
             f"<figure><figcaption>{metric}</figcaption>"
             f"{charts.distributions(some, looks, metric=metric, score=score)}</figure>"
@@ -204,7 +210,7 @@ def settings(data: Gathered) -> str:
     parts = []
     if commands:
         shown = escape("\n".join(commands))
-        parts.append(f"<h3>Commands</h3><pre tabindex=0>{shown}</pre>")
+        parts.append(f"<h3>Commands</h3><pre class=wrapped>{shown}</pre>")
     parts += [
         _details(f"Question: {name_of(question)}", question) for question in data.questions.values()
     ]
