@@ -22,6 +22,7 @@ from igos.models import describe, load, pick_device
 from igos.models.accelerate import accelerate, fold_batch_norms
 from igos.models.classifier import Classifier
 from igos.models.sources import efficientnet_lite
+from igos.models.view import view
 from igos.models.weights import read_state_dict
 from small import TinyNet, random
 
@@ -303,6 +304,9 @@ def test_a_hugging_face_folder(tmp_path: Path) -> None:
     torch.testing.assert_close(
         classifier.module(image[None]), net(image[None]).logits, rtol=1e-4, atol=1e-5
     )
+    seen = view(f"hf:{tmp_path / 'net'}")
+    assert seen.preprocess(sample_photo()).equal(image)
+    assert (seen.normalisation, seen.class_names[2]) == (classifier.normalisation, "boat")
 
 
 def test_ones_own_file(tmp_path: Path) -> None:

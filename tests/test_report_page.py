@@ -150,6 +150,23 @@ def test_heatmaps_lie_on_what_the_network_saw(visit: Open, report: Path) -> None
     assert alone[-1, 0].tolist() == [0, 0, 3]  # and its first
 
 
+def test_without_heatmaps_or_photos(visit: Open, tmp_path: Path) -> None:
+    make_photos(tmp_path / "photos")
+    make_store(tmp_path / "run.sqlite", tmp_path / "photos", heatmaps=False)
+    (tmp_path / "photos" / "a.jpg").unlink()
+    write_report(tmp_path / "run.sqlite", tmp_path / "report.html")
+    page = visit(tmp_path / "report.html")
+    assert page.locator("#photos .note").inner_text().startswith("1 photo was not found")
+    choose(page, order="probable")
+    page.locator(".card").nth(1).scroll_into_view_if_needed()
+    page.wait_for_selector(".card:nth-child(2) img")
+    assert page.locator(".card:first-child .photo").inner_text() == "photo not found"
+    assert page.locator(".card:first-child .picture:visible").count() == 1  # the photo's place
+    assert page.locator(".card:nth-child(2) dd:visible").all_inner_texts() == [
+        "0.300", "0.700", "0.200", "0.800", "0.400", "0.700",
+    ]  # fmt: skip
+
+
 def test_only_cards_near_the_window_have_pictures(visit: Open, tmp_path: Path) -> None:
     make_photos(tmp_path / "photos")
     for at in range(12):  # questions, four cards each
@@ -157,6 +174,9 @@ def test_only_cards_near_the_window_have_pictures(visit: Open, tmp_path: Path) -
         make_store(tmp_path / "run.sqlite", tmp_path / "photos", question=question)
     write_report(tmp_path / "run.sqlite", tmp_path / "report.html")
     page = visit(tmp_path / "report.html", viewport={"width": 390, "height": 300})
+    assert page.locator("#shown").inner_text() == "4 of 4 photos"
+    choose(page, question="12")
+    assert len(names(page)) == 4
     page.evaluate("document.getElementById('question').remove()")  # all of them at once
     choose(page, order="name")
     assert len(names(page)) == 48

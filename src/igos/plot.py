@@ -72,7 +72,7 @@ def overlay(image: Tensor, heatmap: Tensor) -> Tensor:
 
 def colours() -> list[str]:
     """The 256 colours of a heatmap from cold to hot, as RRGGBB."""
-    return [bytes(colormaps[HEAT](at, bytes=True)[:3]).hex() for at in range(256)]
+    return [bytes(colour[:3]).hex() for colour in colormaps[HEAT](np.arange(256), bytes=True)]
 
 
 def score_at(curve: Curve, fraction: float) -> float:

@@ -27,7 +27,10 @@ class View:
 
     def seen(self, photo: Image.Image) -> Image.Image:
         """The part of the photo that the network saw, as it saw it."""
-        pixels = self.normalisation.pixels(self.preprocess(photo)).clamp(0, 1)
+        try:
+            pixels = self.normalisation.pixels(self.preprocess(photo)).clamp(0, 1)
+        except Exception as error:  # somebody else's code
+            raise IgosError(f"the model's preprocessing failed: {first_line(error)}") from error
         return Image.fromarray((255 * pixels).round().byte().permute(1, 2, 0).numpy())
 
 
@@ -89,7 +92,9 @@ def hugging_face_view(processor: Any, config: Any) -> View:
 def _hugging_face_view(name: str) -> View:
     from transformers import AutoConfig, AutoImageProcessor
 
+    # Nothing is fetched, and no code that comes with a model is run, or asked about.
+    alone = {"local_files_only": True, "trust_remote_code": False}
     return hugging_face_view(
-        AutoImageProcessor.from_pretrained(name, local_files_only=True),
-        AutoConfig.from_pretrained(name, local_files_only=True),
+        AutoImageProcessor.from_pretrained(name, **alone),
+        AutoConfig.from_pretrained(name, **alone),
     )

@@ -32,8 +32,8 @@ def write_report(
         raise IgosError(f"out {str(out)!r}: a folder; give a file such as report.html")
     if out.exists() and store.exists() and out.samefile(store):
         raise IgosError(f"out {str(out)!r}: that is the store; give another file")
-    data = gather(store, against=against, min_probability=min_probability)
     prepare_folder(out.parent)
+    data = gather(store, against=against, min_probability=min_probability)
     views, notes = _views(data, model)
     folders = places(store, data.runs, photos)
     wanted = set(sorted({card.photo for card in data.cards})[:limit])

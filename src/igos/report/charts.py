@@ -14,8 +14,8 @@ DASHES = 5  # of report.css, .d0 to .d4: with the colours, a look for 35 methods
 BINS = 40  # of a distribution
 
 WIDTH, HEIGHT = 360, 236
-LEFT, RIGHT, TOP, BOTTOM = 34, 10, 10, 34  # margins of the curves
-ROW, STRIP = 44, 22  # of the distributions: a method's height, and that of its area in it
+LEFT, RIGHT, TOP, BOTTOM = 34, 16, 10, 34  # margins of the curves
+ROW, STRIP = 50, 24  # of the distributions: a method's height, and that of its area in it
 INTERVAL = 96  # width of a drawn confidence interval
 
 
@@ -98,8 +98,8 @@ def distributions(
             f'<path class="area" d="M{RIGHT} {base}{steps}V{base}z"/>',
             f'<path class="box" d="M{x(quarter):.1f} {base + 3}H{x(three):.1f}"/>',
             f'<path class="median" d="M{x(middle):.1f} {base - 4}V{base + 6}"/></g>',
-            _text(RIGHT, base - STRIP - 2, one.label, "start", "name"),
-            _text(WIDTH - RIGHT, base - STRIP - 2, _signed(float(middle)), "end"),
+            _text(RIGHT, base - STRIP - 5, one.label, "start", "name"),
+            _text(WIDTH - RIGHT, base - STRIP - 5, _signed(float(middle)), "end"),
         ]
     told = ", ".join(
         f"{one.label} {np.median(some):.3f}"

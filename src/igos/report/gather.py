@@ -101,9 +101,11 @@ class Gathered:
     min_probability: float
 
     def of(self, question: int) -> list[Configuration]:
-        """A question's configurations, the finest resolution first."""
+        """A question's configurations, the finest resolution first, methods in one order."""
         own = [one for one in self.configurations if one.question == question]
-        return sorted(own, key=lambda one: one.row.resolution, reverse=True)
+        rank = {label: at for at, label in enumerate(dict.fromkeys(one.label for one in own))}
+        by_method = sorted(own, key=lambda one: rank[one.label])
+        return sorted(by_method, key=lambda one: one.row.resolution, reverse=True)
 
     @property
     def photos(self) -> int:

@@ -29,7 +29,7 @@ def page(
     data: Gathered, gallery: Sequence[Shown], *, colours: Sequence[str], notes: Sequence[str]
 ) -> Iterator[bytes]:
     """The file in pieces; `colours` are those of heatmaps, from cold to hot."""
-    names = dict.fromkeys(one.label for number in data.questions for one in data.of(number))
+    names = dict.fromkeys(one.label for one in data.configurations)
     looks = {label: at for at, label in enumerate(names)}
     style, program = (_resource(f"report.{kind}") for kind in ("css", "js"))
     title = f"Evaluation of {', '.join(dict.fromkeys(_models(data)))}"
@@ -99,6 +99,7 @@ def _summary(data: Gathered) -> str:
     told = [f"<b>{count:,}</b> {one if count == 1 else more}" for count, one, more in counts]
     if data.min_probability:
         told.append(f"probability at least <b>{data.min_probability:g}</b>")
+    told += [escape(run.started.partition("T")[0]) for run in data.runs[-1:]]
     return "".join(f"<span>{one}</span>" for one in told)
 
 

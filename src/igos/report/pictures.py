@@ -56,12 +56,12 @@ def picture(card: Card, folders: Iterable[Path], view: View | None) -> Picture |
     for folder in folders:
         try:
             content = read_content(folder / card.name)
-            if hashlib.sha256(content).hexdigest() == card.sha256:
-                with quiet():
-                    photo = decode(card.name, content)
-                return Picture(_jpeg(photo if view is None else view.seen(photo)), view is not None)
         except IgosError:
             continue  # not there; another folder may have it
+        if hashlib.sha256(content).hexdigest() == card.sha256:
+            with quiet():
+                photo = decode(card.name, content)
+            return Picture(_jpeg(photo if view is None else view.seen(photo)), view is not None)
     return None
 
 

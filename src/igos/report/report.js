@@ -133,10 +133,8 @@
       if (made.hidden) continue;
       const heat = pictures.heats[made.dataset.configuration];
       const place = made.querySelector(".picture");
-      if (!heat) {
-        place.replaceChildren("no heatmap in the store");
-        continue;
-      }
+      place.hidden = !heat; // of a store without heatmaps
+      if (!heat) continue;
       const { method, size } = data.configurations[made.dataset.configuration];
       const canvas = element("canvas", { role: "img", ariaLabel: `Heatmap of ${method} at ${size}` });
       draw(canvas, heat, under);

@@ -1,6 +1,7 @@
 """The parts of a report that need no program in the page: tables, charts, settings."""
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
@@ -14,6 +15,7 @@ from igos.study.table import Row
 
 WANTED = {"deletion": "small is good", "insertion": "large is good"}
 BEST: dict[str, Callable[[Iterable[float]], float]] = {"deletion": min, "insertion": max}
+LEFT = {"method", *WANTED}  # columns that start at the left
 SHOWN = 200  # failures, and photos of one kind of warning, that are listed
 
 
@@ -52,9 +54,9 @@ def _table(own: Sequence[Configuration], looks: dict[str, int], question: int) -
     if against is not None:
         head += [f"{metric} better than {against}" for metric in WANTED]
     buttons = "".join(
-        f'<th scope="col"{"" if at == 0 else " class=number"} aria-sort="none">'
+        f'<th scope="col"{"" if name in LEFT else " class=number"} aria-sort="none">'
         f'<button type="button">{escape(name)}</button></th>'
-        for at, name in enumerate(head)
+        for name in head
     )
     scales = {metric: _scale(own, metric) for metric in WANTED}
     lines = "".join(_line(one, own, looks, scales, against) for one in own)
@@ -124,7 +126,7 @@ def _figure(
     tag = "strong" if shown == f"{BEST[metric](rivals):.3f}" else "span"
     between = "" if ends is None else f'<span class="ends">[{ends[0]:.3f}, {ends[1]:.3f}]</span>'
     return (
-        f'<td class="number" data-value="{mean}"><span class="figure {look}">'
+        f'<td data-value="{mean}"><span class="figure {look}">'
         f"<{tag}>{shown}</{tag}>{between}{charts.interval(mean, ends, scale)}</span></td>"
     )
 
@@ -136,7 +138,7 @@ def _charts(own: Sequence[Configuration], looks: dict[str, int], question: dict[
     score = question["score"]
     legend = "".join(
         f"<li>{charts.key(looks[label])}{escape(label)}</li>"
-        for label in dict.fromkeys(one.label for one in own)
+        for label in sorted({one.label for one in own}, key=lambda label: looks[label])
     )
     parts = [f'<h3>Mean curves</h3><ul class="legend">{legend}</ul>']
     parts += [
@@ -207,20 +209,20 @@ def settings(data: Gathered) -> str:
             if number in data.questions:
                 again = command(run.arguments, data.questions[number])
                 commands |= {again: None} if again else {}
-    parts = []
-    if commands:
-        shown = escape("\n".join(commands))
-        parts.append(f"<h3>Commands</h3><pre class=wrapped>{shown}</pre>")
+    lines = "\n".join(_command(one) for one in commands)
+    parts = [f'<h3>Commands</h3><pre class="command">{lines}</pre>' if commands else ""]
+    parts.append("<h3>Questions</h3>")
+    parts += [_details(name_of(question), question) for question in data.questions.values()]
+    parts.append("<h3>Methods</h3>")
     parts += [
-        _details(f"Question: {name_of(question)}", question) for question in data.questions.values()
+        _details(f"{one.label}, {one.size}", one.row.settings)
+        for number in data.questions
+        for one in data.of(number)
     ]
-    parts += [
-        _details(f"Settings: {one.label}, {one.size}", one.row.settings)
-        for one in data.configurations
-    ]
+    parts.append("<h3>Runs</h3>")
     parts += [
         _details(
-            f"Run {run.number}, {run.started}",
+            f"Run {run.number}, {run.started.replace('T', ' ')}",
             {"arguments": run.arguments, "environment": run.environment},
         )
         for run in data.runs
@@ -230,6 +232,11 @@ def settings(data: Gathered) -> str:
         "The figures are those of <code>igos table</code>.</p>"
     )
     return "".join(parts)
+
+
+def _command(line: str) -> str:
+    """Lines break between options."""
+    return " ".join(f"<span>{escape(part)}</span>" for part in re.split(r" (?=--)", line))
 
 
 def _details(title: str, values: dict[str, Any]) -> str:
