@@ -36,24 +36,31 @@
 
   // Heatmaps
 
-  // Between aligned corners by straight lines, as the network saw the mask.
+  // For each of `large` places between aligned ends: its neighbours of `small`, and how far between.
+  function between(small, large) {
+    return Array.from({ length: large }, (_, at) => {
+      const place = (at * (small - 1)) / Math.max(large - 1, 1);
+      const before = Math.floor(place);
+      return [before, Math.min(before + 1, small - 1), place - before];
+    });
+  }
+
+  // By straight lines, as the network saw the mask: columns first, then rows.
   function enlarge(bytes, height, width, tall, wide) {
-    const large = new Float32Array(tall * wide);
-    for (let y = 0, at = 0; y < tall; y++) {
-      const row = (y * (height - 1)) / Math.max(tall - 1, 1);
-      const top = Math.min(Math.floor(row), height - 1) * width;
-      const down = row - Math.floor(row);
-      const low = down > 0 ? top + width : top;
-      for (let x = 0; x < wide; x++, at++) {
-        const column = (x * (width - 1)) / Math.max(wide - 1, 1);
-        const left = Math.floor(column);
-        const right = column > left ? left + 1 : left;
-        const across = column - left;
-        const above = bytes[top + left] * (1 - across) + bytes[top + right] * across;
-        const below = bytes[low + left] * (1 - across) + bytes[low + right] * across;
-        large[at] = (above * (1 - down) + below * down) / 255;
+    const columns = between(width, wide);
+    const rows = new Float32Array(height * wide);
+    for (let y = 0, at = 0; y < height; y++)
+      for (const [left, right, share] of columns) {
+        const here = bytes[y * width + left];
+        rows[at++] = (here + (bytes[y * width + right] - here) * share) / 255;
       }
-    }
+    const large = new Float32Array(tall * wide);
+    let at = 0;
+    for (const [above, below, share] of between(height, tall))
+      for (let x = 0; x < wide; x++) {
+        const here = rows[above * wide + x];
+        large[at++] = here + (rows[below * wide + x] - here) * share;
+      }
     return large;
   }
 
