@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 import torch
+from hypothesis import settings
 from PIL import Image
 from torch import nn
 
@@ -17,6 +18,10 @@ from small import NET_FILE, Run, TinyNet, random, single
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
+
+# The same examples every time, and no timing that decides a test.
+settings.register_profile("igos", deadline=None, derandomize=True, database=None)
+settings.load_profile("igos")
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import math
 import hypothesis.strategies as st
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from torch import Tensor, nn
 
 from igos.image import blur, phi, up
@@ -98,7 +98,6 @@ def test_auc_is_the_trapezoid_rule(scores: list[float], seed: int) -> None:
     assert curve.auc == pytest.approx(area, abs=1e-6)
 
 
-@settings(deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 5), st.integers(1, 5))
 def test_rank_is_a_permutation_that_sorts_with_ties_from_the_top_left(
     seed: int, h: int, w: int

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import hypothesis.strategies as st
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from torch import Tensor
 
 from igos.descent import Armijo, FixedStep, Step, descend, path_gradient, total_gradient
@@ -90,7 +90,6 @@ def line_search(rule: Armijo, f: Callable[[Tensor], float], mask: Tensor, tg: Te
     return rule.alpha_lower if alpha <= rule.alpha_lower else alpha  # (3)
 
 
-@settings(deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     upper=st.sampled_from([1e-6, 0.5, 8.0, 1000.0]),
