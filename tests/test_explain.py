@@ -13,6 +13,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 import igos
+from igos.explanation import warmth
 from igos.image import blur
 from igos.methods.igos import IGOS
 from igos.models.classifier import Classifier
@@ -383,6 +384,17 @@ def test_the_overlay_is_coloured_where_the_heatmap_is_high_and_the_grey_photo_wh
     torch.testing.assert_close(picture[:, 7, 7], (0.65 * image[:, 7, 7].mean()).expand(3))
     assert picture[0, 0, 0] > picture[2, 0, 0] + 0.2  # the hot end of the colour map is yellow
     assert overlay(image, torch.zeros(2, 2)).isfinite().all()
+
+
+def test_what_speaks_against_the_class_is_drawn_cold() -> None:
+    values = [[-1.0, 0.0], [0.5, 1.0]]  # 99 % of them lie below 0.985
+    assert warmth(np.array(values)).round(2).tolist() == [[0, 0], [0.51, 1]]
+    assert warmth(np.array(values) + 2).round(2).tolist() == [[0, 0.5], [0.76, 1]]
+    assert warmth(np.array(values) - 2)[0, 0] == 0  # all against: from the lowest
+    assert warmth(np.array(values) - 2)[1, 1] == 1
+    few = np.zeros((20, 20))
+    few[0, 0], few[1, 1] = 1.0, 0.1
+    assert warmth(few)[1, 1] == pytest.approx(0.5)  # five times hotter than its share
 
 
 def test_score_at_interpolates() -> None:

@@ -9,12 +9,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from igos.explanation import Explanation
+from igos.explanation import Explanation, warmth
 from igos.image import up
 from igos.metrics.curves import Curve
 
 DELETION, INSERTION = "#c8201f", "#1f5fb4"  # the paper's red and blue
-HOTTEST = 0.99  # of the pixels lie below the hottest colour
 HEAT = "inferno"  # perceptually uniform, readable in grey and by colour-blind people
 
 
@@ -55,15 +54,12 @@ def _row(axes: Sequence[Axes], explanation: Explanation, ratio: float) -> None:
 
 
 def overlay(image: Tensor, heatmap: Tensor) -> Tensor:
-    """The heatmap over the photo in dim grey, (3, H, W); scaled to its own range.
+    """The heatmap over the photo in dim grey, (3, H, W).
 
     The hotter, the less the photo shows through, so that what is not marked can be recognised.
-    Up to five times brighter where a few pixels would leave the rest black, as gradients do.
     """
     large = up(heatmap[None], (image.shape[-2], image.shape[-1]))
-    low, top = float(large.min()), float(large.max())
-    high = max(float(np.quantile(large.numpy(), HOTTEST)), low + (top - low) / 5)
-    heat = ((large - low) / max(high - low, 1e-12)).clamp(max=1)  # (1, H, W)
+    heat = image.new_tensor(warmth(large.numpy()))  # (1, H, W)
     colours = heat.new_tensor(colormaps[HEAT](heat[0].numpy())[..., :3]).permute(2, 0, 1)
     grey = 0.65 * image.mean(dim=0, keepdim=True)
     opacity = 0.9 * heat.sqrt()

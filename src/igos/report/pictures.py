@@ -14,6 +14,7 @@ from PIL import Image
 
 from igos.data import decode, quiet, read_content
 from igos.errors import IgosError
+from igos.explanation import warmth
 from igos.models.view import View
 from igos.report.gather import Card, Configuration, Run
 from igos.study.store import unpack
@@ -22,7 +23,6 @@ SIDE = 224  # px of a photo in the page
 QUALITY = 70  # of its JPEG: about 10 kB
 SIDES = (112, 56, 28, 14)  # px that a heatmap may have; finer ones are averaged
 HEAT_BYTES = 16_000_000  # of all heatmaps together
-HOTTEST = 0.99  # of a heatmap's pixels lie below the hottest colour, as in igos.plot
 
 Heat = np.ndarray[Any, np.dtype[np.uint8]]
 
@@ -87,11 +87,7 @@ def finest(configurations: Sequence[Configuration], photos: set[int]) -> int:
 
 
 def heat(db: sqlite3.Connection, configuration: Configuration, photo: int, side: int) -> Heat:
-    """A heatmap from the store in 0 to 255, no finer than `side`.
-
-    Scaled to its own range and, where a few pixels would leave the rest black, up to five times
-    brighter, as `igos.plot.overlay` does.
-    """
+    """How hot a heatmap of the store is drawn, in 0 to 255, no finer than `side`."""
     (blob,) = db.execute(
         "SELECT heatmap FROM results WHERE configuration = ? AND photo = ?",
         (configuration.number, photo),
@@ -104,10 +100,7 @@ def scaled(heatmap: np.ndarray[Any, Any], side: int) -> Heat:
     if max(height, width) > side:
         size = (min(side, width), min(side, height))
         heatmap = np.asarray(Image.fromarray(heatmap).resize(size, Image.Resampling.BOX))
-    low, top = float(heatmap.min()), float(heatmap.max())
-    high = max(float(np.quantile(heatmap, HOTTEST)), low + (top - low) / 5)
-    share = ((heatmap - low) / max(high - low, 1e-12)).clip(0, 1)
-    return np.asarray((255 * share).round(), np.uint8)
+    return np.asarray((255 * warmth(heatmap)).round(), np.uint8)
 
 
 def text(content: bytes) -> str:
