@@ -11,6 +11,7 @@ import typer
 from igos.cli.experiment import experiment
 from igos.cli.explain import compare, explain
 from igos.cli.options import BAD_INPUT
+from igos.cli.serve import serve
 from igos.cli.study import evaluate, table
 from igos.errors import IgosError
 
@@ -21,7 +22,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (explain, compare, evaluate, table, experiment):
+for command in (explain, compare, evaluate, table, experiment, serve):
     app.command()(command)
 
 

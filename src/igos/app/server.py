@@ -1,0 +1,174 @@
+"""The page on a socket: who may ask for what, and nothing that leads outside."""
+
+import hmac
+import os
+import socket
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import gradio as gr
+import uvicorn
+from fastapi import FastAPI
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from igos.answer import classified, device_of
+from igos.app.actions import Actions
+from igos.app.page import build
+from igos.app.sessions import Sessions
+from igos.app.work import Worker
+from igos.errors import IgosError
+from igos.models.classifier import Classifier
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+MAX_UPLOAD = "50mb"
+STYLE = Path(__file__).with_name("style.css")
+HEADERS = {
+    # Gradio's own scripts are inline and make functions from text; nothing may come from outside.
+    "content-security-policy": "default-src 'self'; script-src 'self' 'unsafe-inline' "
+    "'unsafe-eval'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' "
+    "data:; connect-src 'self'; worker-src 'self' blob:; object-src 'none'; base-uri 'self'; "
+    "form-action 'self'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+}
+
+
+class Guard:
+    """Headers that keep the page to itself; on loopback, only requests meant for loopback.
+
+    The latter is against sites whose name is made to lead to this machine (DNS rebinding).
+    """
+
+    def __init__(self, app: ASGIApp, local: bool) -> None:
+        self.app, self.local = app, local
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        if self.local and _host_name(Headers(scope=scope).get("host", "")) not in LOOPBACK:
+            await PlainTextResponse("not this host", 421)(scope, receive, send)
+            return
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(HEADERS)
+            await send(message)
+
+        await self.app(scope, receive, with_headers)
+
+
+def _host_name(host: str) -> str:
+    """
+    >>> _host_name("127.0.0.1:7860"), _host_name("[::1]:7860"), _host_name("localhost")
+    ('127.0.0.1', '::1', 'localhost')
+    """
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0].lower()
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket on that address; port 0 is any free one."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family)
+    except OverflowError as error:
+        raise IgosError(f"port {port}: give one from 0 to 65535") from error
+    except OSError as error:
+        raise IgosError(
+            f"{host} port {port}: cannot be opened ({error.strerror}); give another --port or --host"
+        ) from error
+
+
+def read_auth(text: str) -> Callable[[str, str], bool]:
+    """USER:PASSWORD-FILE -> whether a name and a password are these."""
+    user, colon, path = text.partition(":")
+    if not (user and colon and path):
+        raise IgosError(f"auth {text!r}: give USER:PASSWORD-FILE")
+    try:
+        password = Path(path).read_text(encoding="utf-8").rstrip("\r\n")
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        raise IgosError(f"auth {text!r}: the password file is not readable ({error})") from error
+    if not password:
+        raise IgosError(f"auth {text!r}: the password file is empty; write the password in it")
+
+    def allowed(name: str, word: str) -> bool:
+        pairs = ((name, user), (word, password))
+        return all([hmac.compare_digest(a.encode(), b.encode()) for a, b in pairs])
+
+    return allowed
+
+
+def make_app(
+    actions: Actions, *, local: bool = True, auth: Callable[[str, str], bool] | None = None
+) -> FastAPI:
+    """The page as an ASGI application that serves only what it made itself."""
+    classifier = actions.worker.classifier
+    example = classifier.example()[None].to(device_of(classifier))
+    classes = classified(classifier, example).shape[1]
+    page = build(actions, classes, (example.shape[-2], example.shape[-1]))
+    page.state_session_capacity = 4 * actions.sessions.most  # Gradio's own state, without images
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    app.add_middleware(Guard, local=local)
+    return gr.mount_gradio_app(
+        app,
+        page,
+        path="/",
+        footer_links=[],
+        run_history=False,
+        auth=auth,
+        allowed_paths=[],
+        show_error=False,
+        max_file_size=MAX_UPLOAD,
+        ssr_mode=False,
+        enable_monitoring=False,
+        pwa=False,
+        mcp_server=False,
+        theme=_theme(),
+        css=STYLE.read_text(encoding="utf-8"),
+    )
+
+
+def _theme() -> gr.themes.Base:
+    """Gradio's plain theme with the system's fonts: none is fetched."""
+    theme = gr.themes.Base(
+        primary_hue=gr.themes.colors.orange,
+        neutral_hue=gr.themes.colors.zinc,
+        font=["system-ui", "sans-serif"],
+        font_mono=["ui-monospace", "monospace"],
+    )
+    return theme.set(
+        button_primary_background_fill="*primary_700",
+        button_primary_background_fill_hover="*primary_800",
+        button_primary_background_fill_dark="*primary_700",
+        button_primary_background_fill_hover_dark="*primary_600",
+        button_primary_text_color="white",
+    )
+
+
+@contextmanager
+def serving(
+    classifier: Classifier,
+    opened: socket.socket,
+    *,
+    options: Mapping[str, str],
+    auth: Callable[[str, str], bool] | None = None,
+) -> Iterator[tuple[uvicorn.Server, Actions]]:
+    """A server that is ready to run; what it kept, in memory and on disk, is gone afterwards."""
+    local = opened.getsockname()[0] in LOOPBACK
+    sessions = Sessions()
+    with closing(opened), tempfile.TemporaryDirectory(prefix="igos-") as folder:
+        os.environ["GRADIO_TEMP_DIR"] = folder  # uploads, until they are read
+        os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+        actions = Actions(Worker(classifier), sessions, options)
+        app = make_app(actions, local=local, auth=auth)
+        config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1)
+        try:
+            yield uvicorn.Server(config), actions
+        finally:
+            sessions.close()

@@ -1,0 +1,50 @@
+"""`igos serve`: the web page."""
+
+import sys
+from contextlib import redirect_stdout
+from typing import Annotated
+
+import typer
+
+from igos.cli.options import Device, Model, Precision, Weights
+from igos.errors import IgosError
+
+
+def serve(
+    model: Model = "efficientnet_lite0",
+    weights: Weights = None,
+    device: Device = "auto",
+    precision: Precision = "auto",
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 is any free one.")] = 7860,
+    auth: Annotated[
+        str | None,
+        typer.Option(
+            metavar="USER:PASSWORD-FILE", help="Ask for this name and the password in the file."
+        ),
+    ] = None,
+) -> None:
+    """Open the web page: drop a photo, watch the heatmap grow, test it with a slider."""
+    try:
+        from igos.app import server
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] not in ("gradio", "uvicorn"):
+            raise
+        raise IgosError("the web page needs Gradio: pip install 'igos[web]'") from error
+    from igos.models import load
+
+    allowed = None if auth is None else server.read_auth(auth)
+    opened = server.listen(host, port)  # what is wrong is said before the model is loaded
+    with redirect_stdout(sys.stderr):
+        classifier = load(model, weights=weights, device=device, precision=precision)
+    given = {"--weights": weights, "--device": device, "--precision": precision}
+    options = {name: str(value) for name, value in given.items() if value not in (None, "auto")}
+    if host not in server.LOOPBACK:
+        who = "everybody who can reach this machine" if auth is None else "whoever has the password"
+        print(f"igos: warning: {host}: open to {who}, and not encrypted", file=sys.stderr)
+    with server.serving(
+        classifier, opened, options={"--model": model, **options}, auth=allowed
+    ) as (running, _):
+        shown = f"[{host}]" if ":" in host else host
+        print(f"http://{shown}:{opened.getsockname()[1]}  (Ctrl-C ends it)", flush=True)
+        running.run(sockets=[opened])
