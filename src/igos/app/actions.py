@@ -84,17 +84,17 @@ class Actions:
             "target": int(question.probabilities.argmax()),
         }
 
-    def wait(self, key: str) -> Parts:
-        """Before a run has its turn."""
+    def wait(self, bar: str, key: str) -> Parts:
+        """Before a run has its turn; `bar` is where its progress is shown."""
         self.sessions.of(key).wait()
-        return {"busy": True, "notice": ""}
+        return {"busy": True, "notice": "", bar: view.progress("Waiting for its turn", None)}
 
-    def stop(self, key: str) -> Parts:
+    def stop(self, bar: str, key: str) -> Parts:
         session = self.sessions.of(key)
         session.stop.set()
-        words = "Stopping…" if session.begun else "Stopped before it began."
-        said = view.progress(words, None) if session.begun else view.notice(words, "status")
-        return {"progress": said, "comparing": said, "busy": session.begun}
+        if session.begun:
+            return {bar: view.progress("Stopping", None)}
+        return {bar: view.notice("Stopped before it began.", "status"), "busy": False}
 
     def explain(self, key: str, choice: Choice, point: Point) -> Iterator[Parts]:
         """The heatmap as it grows, then the answer."""
@@ -111,7 +111,9 @@ class Actions:
                     frame = item
                     yield self._growing(question, choice.method, frame)
         except StoppedError:
-            words = f"Stopped after iteration {frame.iteration}. {NOT_TESTED}" if frame else "Stopped."
+            words = (
+                f"Stopped after iteration {frame.iteration}. {NOT_TESTED}" if frame else "Stopped."
+            )
             yield {"progress": view.notice(words, "status"), "busy": False}
         except Exception as error:
             yield {"progress": "", "notice": view.notice(_words(error)), "busy": False}

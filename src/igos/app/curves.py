@@ -1,13 +1,38 @@
 """Both curves as a drawing for the page (SVG): made in a millisecond, in the page's colours."""
 
-from torch import Tensor
+from dataclasses import dataclass
 
 from igos.explanation import Explanation
 from igos.metrics.curves import Curve
 
 DELETION, INSERTION = "deletion", "insertion"
-WIDTH, HEIGHT = 640, 250
-LEFT, RIGHT, TOP, BOTTOM = 44, 14, 12, 38  # margins
+
+
+@dataclass(frozen=True)
+class Area:
+    """The drawing's size, its margins, and at which shares it has a line and a number."""
+
+    width: int
+    height: int
+    left: int
+    right: int
+    top: int
+    bottom: int
+    ticks: tuple[float, ...]
+
+    def x(self, fraction: float) -> float:
+        return round(self.left + fraction * (self.width - self.left - self.right), 1)
+
+    def y(self, share: float) -> float:
+        return round(self.floor - share * (self.floor - self.top), 1)
+
+    @property
+    def floor(self) -> int:
+        return self.height - self.bottom
+
+
+WIDE = Area(640, 240, left=52, right=26, top=12, bottom=42, ticks=(0, 0.25, 0.5, 0.75, 1))
+SMALL = Area(300, 130, left=34, right=24, top=8, bottom=24, ticks=(0, 0.5, 1))
 
 
 def curve_of(explanation: Explanation, kind: str) -> Curve:
@@ -24,21 +49,22 @@ def nearest(curve: Curve, fraction: float) -> int:
     return int((curve.fraction - fraction).abs().argmin())
 
 
-def draw(explanation: Explanation, kind: str = DELETION, at: int | None = None) -> str:
+def draw(
+    explanation: Explanation, kind: str = DELETION, at: int | None = None, area: Area = WIDE
+) -> str:
     """Both curves and, at their point `at`, a mark on each; that of `kind` is the larger."""
     curves = {name: curve_of(explanation, name) for name in (DELETION, INSERTION)}
-    top = max(1.0, *(float(curve.score.max()) for curve in curves.values()))
-    drawn = [_axes(top), *(_line(curve, name, top) for name, curve in curves.items())]
+    drawn = [_axes(area), *(_line(curve, name, area) for name, curve in curves.items())]
     if at is not None:
-        x = _x(float(curves[kind].fraction[at]))
-        drawn.append(f'<line class="at" x1="{x}" x2="{x}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>')
+        x = area.x(float(curves[kind].fraction[at]))
+        drawn.append(f'<line class="at" x1="{x}" x2="{x}" y1="{area.top}" y2="{area.floor}"/>')
         drawn += [
-            f'<circle class="{name}" cx="{x}" cy="{_y(float(curve.score[at]), top)}" '
+            f'<circle class="{name}" cx="{x}" cy="{area.y(float(curve.score[at]))}" '
             f'r="{7 if name == kind else 4}"/>'
             for name, curve in curves.items()
         ]
     return (
-        f'<svg class="igos-curves" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
+        f'<svg class="igos-curves" viewBox="0 0 {area.width} {area.height}" role="img" '
         f'aria-label="{describe(explanation, kind, at)}">{"".join(drawn)}</svg>'
     )
 
@@ -58,38 +84,26 @@ def describe(explanation: Explanation, kind: str = DELETION, at: int | None = No
     )
 
 
-def _line(curve: Curve, kind: str, top: float) -> str:
-    points = " ".join(
-        f"{_x(x)},{_y(y, top)}" for x, y in zip(_list(curve.fraction), _list(curve.score), strict=True)
-    )
-    floor = HEIGHT - BOTTOM
-    area = f"{LEFT},{floor} {points} {WIDTH - RIGHT},{floor}"
+def _line(curve: Curve, kind: str, area: Area) -> str:
+    places = zip(curve.fraction.tolist(), curve.score.tolist(), strict=True)
+    points = " ".join(f"{area.x(fraction)},{area.y(score)}" for fraction, score in places)
+    ground = f"{area.x(0)},{area.floor} {points} {area.x(1)},{area.floor}"
     return (
-        f'<polygon class="{kind}" points="{area}"/><polyline class="{kind}" points="{points}"/>'
+        f'<polygon class="{kind}" points="{ground}"/><polyline class="{kind}" points="{points}"/>'
     )
 
 
-def _axes(top: float) -> str:
+def _axes(area: Area) -> str:
     parts = []
-    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
-        x, y = _x(share), _y(share * top, top)
-        parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y}" y2="{y}"/>')
-        parts.append(f'<text x="{LEFT - 8}" y="{y + 4}" text-anchor="end">{share * top:.2g}</text>')
+    for share in area.ticks:
+        x, y = area.x(share), area.y(share)
+        parts.append(f'<line class="grid" x1="{area.left}" x2="{area.x(1)}" y1="{y}" y2="{y}"/>')
+        parts.append(f'<text x="{area.left - 8}" y="{y + 4}" text-anchor="end">{share:g}</text>')
+        parts.append(f'<text x="{x}" y="{area.floor + 18}" text-anchor="middle">{share:.0%}</text>')
+    if area.bottom >= WIDE.bottom:
+        middle = area.x(0.5)
+        words = "pixels changed"
         parts.append(
-            f'<text x="{x}" y="{HEIGHT - BOTTOM + 17}" text-anchor="middle">{share:.0%}</text>'
+            f'<text x="{middle}" y="{area.height - 4}" text-anchor="middle">{words}</text>'
         )
-    middle = (LEFT + WIDTH - RIGHT) / 2
-    parts.append(f'<text x="{middle}" y="{HEIGHT - 4}" text-anchor="middle">pixels changed</text>')
     return "".join(parts)
-
-
-def _list(values: Tensor) -> list[float]:
-    return [float(value) for value in values]
-
-
-def _x(fraction: float) -> float:
-    return round(LEFT + fraction * (WIDTH - LEFT - RIGHT), 1)
-
-
-def _y(score: float, top: float) -> float:
-    return round(HEIGHT - BOTTOM - score / top * (HEIGHT - TOP - BOTTOM), 1)

@@ -3,7 +3,7 @@
 import base64
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,7 +33,7 @@ KINDS = {"png": "image/png", "npy": "application/octet-stream", "json": "applica
 
 def file_of(explanation: Explanation, suffix: str, *, ratio: float, opacity: float) -> File:
     """The picture, the native heatmap or the record, as `igos explain` writes them."""
-    contents = {
+    contents: dict[str, Callable[[], bytes]] = {
         "png": lambda: explanation.png(ratio=ratio, opacity=opacity),
         "npy": explanation.npy,
         "json": lambda: explanation.json(indent=2).encode(errors="replace"),

@@ -17,9 +17,11 @@ DEFAULT_RESOLUTION = 28
 COMPARED = ["igos", "gradcam", "integrated-gradients", "random"]
 UPLOADS_KEPT = (60, 600)  # seconds: how often Gradio looks, and how old a file may be
 
+
 def build(actions: Actions, classes: int, size: tuple[int, int]) -> gr.Blocks:
     """The page for a model with that many classes and images of that size."""
-    with gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=UPLOADS_KEPT) as page:
+    page = gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=UPLOADS_KEPT)
+    with page:
         gr.HTML(view.header(actions.worker.classifier.name))
         parts: dict[str, Any] = {"notice": gr.HTML(elem_id="notice")}
         with gr.Row(elem_classes="igos-page"):
@@ -36,7 +38,7 @@ def build(actions: Actions, classes: int, size: tuple[int, int]) -> gr.Blocks:
 
 
 def _question(actions: Actions, classes: int, size: tuple[int, int]) -> dict[str, Any]:
-    file = gr.File(label="Photo", file_types=["image"], height=110, elem_id="upload")
+    file = gr.File(label="Photo", file_types=["image"], height=120, elem_id="upload")
     sample = gr.Button("Use the sample photo", size="sm", elem_id="sample")
     choices = view.class_choices(actions.worker.classifier, classes)
     fitting = [side for side in RESOLUTIONS if side <= min(size)]
@@ -69,7 +71,12 @@ def _explain() -> dict[str, Any]:
     parts: dict[str, Any] = {}
     with gr.Row(equal_height=True, elem_classes="igos-bar"):
         parts["method"] = gr.Dropdown(
-            view.method_choices(METHODS), value="igos", label="Method", scale=5, elem_id="method"
+            view.method_choices(METHODS),
+            value="igos",
+            label="Method",
+            scale=6,
+            min_width=260,
+            elem_id="method",
         )
         parts["explain"] = gr.Button("Explain", variant="primary", scale=1, min_width=110)
         parts["stop"] = gr.Button("Stop", scale=1, min_width=80, interactive=False)
@@ -77,17 +84,18 @@ def _explain() -> dict[str, Any]:
     with gr.Row():
         with gr.Column(min_width=280):
             parts["heat"] = gr.HTML(view.NO_HEAT, elem_id="heat")
-            parts["opacity"] = gr.Slider(
-                0, 100, 100, step=1, label="Opacity of the heatmap, %", visible=False
-            )
+            with gr.Column(visible=False) as parts["looking"]:
+                gr.HTML(view.LEGEND)
+                parts["opacity"] = gr.Slider(
+                    0, 100, 100, step=1, label="Opacity, %", elem_id="opacity"
+                )
         with gr.Column(min_width=280):
             parts["composed"] = gr.HTML(view.NO_TEST, elem_id="composed")
             with gr.Column(visible=False) as parts["testing"]:
                 parts["kind"] = gr.Radio(
-                    [("Delete the most important", DELETION), ("Insert only those", INSERTION)],
+                    [("Delete them", DELETION), ("Show only them", INSERTION)],
                     value=DELETION,
-                    show_label=False,
-                    label="What the slider does",
+                    label="The most important pixels",
                     elem_id="kind",
                 )
                 parts["fraction"] = gr.Slider(
@@ -98,8 +106,8 @@ def _explain() -> dict[str, Any]:
         parts["numbers"] = gr.HTML(elem_id="numbers")
         parts["curves"] = gr.HTML(elem_id="curves")
         with gr.Row(elem_classes="igos-files"):
-            for suffix, what in (("png", "Picture"), ("npy", "Heatmap"), ("json", "Record")):
-                parts[suffix] = gr.Button(f"{what} (.{suffix})", size="sm", min_width=90)
+            for suffix, what in (("png", "picture"), ("npy", "heatmap"), ("json", "record")):
+                parts[suffix] = gr.Button(f"{suffix.upper()} {what}", size="sm", min_width=90)
         parts["command"] = _command_box("The same on the command line", "command")
     parts["saved"] = gr.JSON(visible=False)
     return parts
@@ -110,20 +118,21 @@ def _compare() -> dict[str, Any]:
     parts["methods"] = gr.CheckboxGroup(
         list(METHODS), value=COMPARED, label="Methods", elem_id="methods"
     )
-    with gr.Row(equal_height=True, elem_classes="igos-bar"):
-        parts["compare"] = gr.Button("Compare", variant="primary", scale=1, min_width=110)
-        parts["stop_comparing"] = gr.Button("Stop", scale=1, min_width=80, interactive=False)
+    with gr.Row(elem_classes="igos-bar"):
+        parts["compare"] = gr.Button("Compare", variant="primary", scale=0, min_width=160)
+        parts["stop_comparing"] = gr.Button("Stop", scale=0, min_width=110, interactive=False)
     parts["comparing"] = gr.HTML(elem_id="comparing")
     parts["cards"] = gr.HTML(elem_id="cards")
     with gr.Column(visible=False) as parts["compared"]:
         with gr.Row(elem_classes="igos-files"):
-            for suffix, what in (("png", "Picture"), ("json", "Records")):
-                parts[f"all_{suffix}"] = gr.Button(f"{what} (.{suffix})", size="sm", min_width=90)
+            for suffix, what in (("png", "picture"), ("json", "records")):
+                label = f"{suffix.upper()} {what}"
+                parts[f"all_{suffix}"] = gr.Button(label, size="sm", min_width=90)
         parts["compare_command"] = _command_box("The same on the command line", "compare-command")
     return parts
 
 
 def _command_box(label: str, name: str) -> gr.Textbox:
     return gr.Textbox(
-        label=label, interactive=False, lines=1, max_lines=6, buttons=["copy"], elem_id=name
+        label=label, interactive=False, lines=2, max_lines=8, buttons=["copy"], elem_id=name
     )

@@ -81,7 +81,8 @@ def listen(host: str, port: int) -> socket.socket:
         raise IgosError(f"port {port}: give one from 0 to 65535") from error
     except OSError as error:
         raise IgosError(
-            f"{host} port {port}: cannot be opened ({error.strerror}); give another --port or --host"
+            f"{host} port {port}: cannot be opened ({error.strerror}); give another --port or "
+            "--host"
         ) from error
 
 
@@ -98,8 +99,9 @@ def read_auth(text: str) -> Callable[[str, str], bool]:
         raise IgosError(f"auth {text!r}: the password file is empty; write the password in it")
 
     def allowed(name: str, word: str) -> bool:
-        pairs = ((name, user), (word, password))
-        return all([hmac.compare_digest(a.encode(), b.encode()) for a, b in pairs])
+        known = hmac.compare_digest(name.encode(), user.encode())
+        right = hmac.compare_digest(word.encode(), password.encode())
+        return known and right
 
     return allowed
 
@@ -115,7 +117,7 @@ def make_app(
     page.state_session_capacity = 4 * actions.sessions.most  # Gradio's own state, without images
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.add_middleware(Guard, local=local)
-    return gr.mount_gradio_app(
+    gr.mount_gradio_app(
         app,
         page,
         path="/",
@@ -132,6 +134,7 @@ def make_app(
         theme=_theme(),
         css=STYLE.read_text(encoding="utf-8"),
     )
+    return app
 
 
 def _theme() -> gr.themes.Base:
@@ -148,6 +151,21 @@ def _theme() -> gr.themes.Base:
         button_primary_background_fill_dark="*primary_700",
         button_primary_background_fill_hover_dark="*primary_600",
         button_primary_text_color="white",
+        checkbox_label_background_fill="*background_fill_primary",
+        checkbox_label_background_fill_dark="*background_fill_primary",
+        checkbox_label_border_color="*border_color_primary",
+        checkbox_label_border_width="1px",
+        checkbox_label_background_fill_selected="*primary_50",
+        checkbox_label_background_fill_selected_dark="*neutral_700",
+        checkbox_label_border_color_dark="*border_color_primary",
+        checkbox_label_border_width_dark="1px",
+        checkbox_label_border_color_selected_dark="*primary_500",
+        checkbox_label_border_color_selected="*primary_600",
+        checkbox_background_color_selected="*primary_700",
+        checkbox_border_color_selected="*primary_700",
+        slider_color="*primary_600",
+        block_info_text_color="*neutral_500",
+        block_info_text_color_dark="*neutral_400",
     )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
-from igos.app.curves import DELETION, curve_of, draw
+from igos.app.curves import DELETION, SMALL, curve_of, draw
 from igos.app.work import Answered, Frame, Question
 from igos.explainer import PREDICTIONS
 from igos.explanation import Explanation
@@ -42,7 +42,8 @@ def figure(pictures: Sequence[tuple[Tensor, str]], caption: str) -> str:
         f'<img src="{data_uri(picture)}" alt="{escape(alt)}"{" class=top" if at else ""}>'
         for at, (picture, alt) in enumerate(pictures)
     )
-    return f'<figure class="igos-figure"><div>{images}</div><figcaption>{caption}</figcaption></figure>'
+    below = f"<figcaption>{caption}</figcaption>"
+    return f'<figure class="igos-figure"><div>{images}</div>{below}</figure>'
 
 
 def placeholder(text: str) -> str:
@@ -54,6 +55,9 @@ NO_HEAT = placeholder("The heatmap grows here")
 NO_TEST = placeholder("Its test comes here: what is left when the marked parts go")
 
 
+LEGEND = '<p class="igos-legend"><span>of no importance</span><i></i><span>important</span></p>'
+
+
 def header(model: str) -> str:
     return (
         "<header class='igos-header'><h1>Why did the network say that?</h1><p>A heatmap of what "
@@ -63,7 +67,9 @@ def header(model: str) -> str:
 
 def method_choices(methods: Mapping[str, object]) -> list[tuple[str, str]]:
     """The methods, each with what it is in a line."""
-    lines = {name: (made.__doc__ or "").splitlines()[0].rstrip(".") for name, made in methods.items()}
+    lines = {
+        name: (made.__doc__ or "").splitlines()[0].rstrip(".") for name, made in methods.items()
+    }
     return [(f"{name}: {line}", name) for name, line in lines.items()]
 
 
@@ -106,17 +112,20 @@ def class_choices(classifier: Classifier, count: int) -> list[tuple[str, int]]:
 
 def short(name: str) -> str:
     """The first of a class's names."""
-    return name.split(",")[0]
+    return name.partition(",")[0]
 
 
 def progress(title: str, frame: Frame | None) -> str:
     """A bar; without a frame, one that only says that something is going on."""
-    if frame is None:
-        return f'<div class="igos-progress" role="status">{escape(title)}<progress></progress></div>'
-    words = f"{title}: iteration {frame.iteration} of {frame.total}, objective {frame.loss:.3f}"
+    at = (
+        f": iteration {frame.iteration} of {frame.total}, objective {frame.loss:.3f}"
+        if frame
+        else ""
+    )
+    value = f' max="{frame.total}" value="{frame.iteration}"' if frame else ""
     return (
-        f'<div class="igos-progress" role="status">{escape(words)}'
-        f'<progress max="{frame.total}" value="{frame.iteration}"></progress></div>'
+        f'<div class="igos-progress">{escape(title + at)}'
+        f'<progress aria-label="{escape(title)}"{value}></progress></div>'
     )
 
 
@@ -158,7 +167,10 @@ def numbers(explanation: Explanation) -> str:
         f"<div class={name.lower()}><dt>{name}</dt><dd>{value}</dd><small>{note}</small></div>"
         for name, value, note in found
     )
-    return f'<dl class="igos-numbers">{cells}</dl>'
+    said = (
+        f"Done: deletion {explanation.deletion.auc:.3f}, insertion {explanation.insertion.auc:.3f}"
+    )
+    return f'<p class="igos-hidden" role="status">{said}</p><dl class="igos-numbers">{cells}</dl>'
 
 
 def _iterations(explanation: Explanation) -> str:
@@ -177,7 +189,7 @@ def card(answered: Answered) -> str:
     found = answered.explanation
     picture = heat(pixels_of(found), found.heatmap, heading(found))
     return (
-        f'<article class="igos-card">{picture}{draw(found)}'
+        f'<article class="igos-card">{picture}{draw(found, area=SMALL)}'
         f"<dl><div class=deletion><dt>Deletion</dt><dd>{found.deletion.auc:.3f}</dd></div>"
         f"<div class=insertion><dt>Insertion</dt><dd>{found.insertion.auc:.3f}</dd></div>"
         f"<div><dt>Time</dt><dd>{found.seconds:.1f} s</dd></div></dl></article>"
@@ -193,9 +205,7 @@ def growing(question: Question, classifier: Classifier, method: str, frame: Fram
 
 def refused(method: str, reason: str) -> str:
     """A method of a comparison that has no answer, and why."""
-    return (
-        f'<article class="igos-card">{placeholder(method)}{notice(reason, "warning")}</article>'
-    )
+    return f'<article class="igos-card">{placeholder(method)}{notice(reason, "warning")}</article>'
 
 
 def cards(made: Sequence[str]) -> str:

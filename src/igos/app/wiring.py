@@ -1,6 +1,8 @@
 """Which action answers which button, and what of the page its answer changes."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
+from inspect import isgeneratorfunction
 from typing import Any
 
 import gradio as gr
@@ -39,7 +41,7 @@ CHANGES: dict[str, dict[str, Callable[[bool], Any]]] = {
         "stop_comparing": lambda busy: gr.update(interactive=busy),
     },
     "result": {
-        "opacity": lambda there: gr.update(visible=there),
+        "looking": lambda there: gr.update(visible=there),
         "testing": lambda there: gr.update(visible=there),
         "summary": lambda there: gr.update(visible=there),
     },
@@ -55,7 +57,9 @@ def wire(page: gr.Blocks, actions: Actions, parts: dict[str, Any]) -> None:
     question = [parts[name] for name in ("target", "resolution", "baseline", "seed")]
     point = [parts["kind"], parts["fraction"]]
 
-    def on(event: Any, action: Callable[..., Any], inputs: list[Any], names: str, **how: Any) -> Any:
+    def on(
+        event: Any, action: Callable[..., Any], inputs: list[Any], names: str, **how: Any
+    ) -> Any:
         return event(
             _answering(action, parts),
             inputs,
@@ -67,10 +71,10 @@ def wire(page: gr.Blocks, actions: Actions, parts: dict[str, Any]) -> None:
 
     def explain(key: str, method: str, *rest: Any) -> Iterator[Parts]:
         *chosen, kind, percent = rest
-        return actions.explain(key, _choice(method, *chosen), Point(kind, percent / 100))
+        yield from actions.explain(key, _choice(method, *chosen), Point(kind, percent / 100))
 
     def compare(key: str, methods: list[str], *chosen: Any) -> Iterator[Parts]:
-        return actions.compare(key, _choice("", *chosen), methods)
+        yield from actions.compare(key, _choice("", *chosen), methods)
 
     def drag(key: str, kind: str, percent: float) -> Parts:
         return actions.drag(key, Point(kind, percent / 100))
@@ -79,14 +83,22 @@ def wire(page: gr.Blocks, actions: Actions, parts: dict[str, Any]) -> None:
     how = {"js": WITH_NAME, "api_name": "upload", **MODEL}
     on(parts["file"].upload, actions.upload, file, f"{PHOTO} file", **how)
     on(parts["sample"].click, actions.sample, [], PHOTO, api_name="sample", **MODEL)
-    for button, action, inputs, names, name in (
-        ("explain", explain, [parts["method"], *question, *point], ANSWER, "explain"),
-        ("compare", compare, [parts["methods"], *question], COMPARISON, "compare"),
+    for button, end, bar, action, inputs, names in (
+        ("explain", "stop", "progress", explain, [parts["method"], *question, *point], ANSWER),
+        (
+            "compare",
+            "stop_comparing",
+            "comparing",
+            compare,
+            [parts["methods"], *question],
+            COMPARISON,
+        ),
     ):
-        waiting = on(parts[button].click, actions.wait, [], "busy notice", **AT_ONCE)
-        on(waiting.then, action, inputs, names, api_name=name, **MODEL)
-    for button in ("stop", "stop_comparing"):
-        on(parts[button].click, actions.stop, [], "busy progress comparing", **AT_ONCE)
+        first = on(
+            parts[button].click, partial(actions.wait, bar), [], f"busy notice {bar}", **AT_ONCE
+        )
+        on(first.then, action, inputs, names, api_name=button, **MODEL)
+        on(parts[end].click, partial(actions.stop, bar), [], f"busy {bar}", **AT_ONCE)
     for event in (parts["fraction"].input, parts["kind"].input):
         how = {"trigger_mode": "always_last", "api_name": "drag", **AT_ONCE}
         on(event, drag, point, "composed curves command", **how)
@@ -109,9 +121,7 @@ def _wire_files(actions: Actions, parts: dict[str, Any], point: list[Any]) -> No
 
     for suffix in ("png", "npy", "json"):
 
-        def one(
-            key: str, kind: str, percent: float, opacity: float, suffix: str = suffix
-        ) -> File:
+        def one(key: str, kind: str, percent: float, opacity: float, suffix: str = suffix) -> File:
             return actions.download(key, suffix, Point(kind, percent / 100), opacity / 100)
 
         save(suffix, one, [*point, parts["opacity"]])
@@ -127,7 +137,7 @@ def _answering(action: Callable[..., Any], parts: dict[str, Any]) -> Callable[..
     """The action as Gradio calls it: with the request first, answered with updates."""
 
     def updates(changed: Parts) -> dict[Any, Any]:
-        found = {}
+        found: dict[Any, Any] = {}
         for name, value in changed.items():
             changes = CHANGES.get(name, {name: lambda value: value})
             found |= {parts[at]: change(value) for at, change in changes.items()}
@@ -140,8 +150,7 @@ def _answering(action: Callable[..., Any], parts: dict[str, Any]) -> Callable[..
         for changed in action(_key(request), *given):
             yield updates(changed)
 
-    streams = action.__name__ in ("explain", "compare")
-    return answers if streams else answer
+    return answers if isgeneratorfunction(action) else answer
 
 
 def _choice(method: str, target: int | None, resolution: int, baseline: str, seed: Any) -> Choice:
