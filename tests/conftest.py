@@ -8,10 +8,13 @@ import torch
 from PIL import Image
 from torch import nn
 
+from browser import browser
 from igos import cli
 from igos.experiments.bench import Bench
 from igos.problem import Problem
 from small import NET_FILE, Run, TinyNet, random, single
+
+__all__ = ["browser"]  # a fixture of another file, for whoever asks for it
 
 
 @pytest.fixture

@@ -122,7 +122,7 @@ class Actions:
         image = self.worker.classifier.normalisation.pixels(question.image).clamp(0, 1)
         return {
             "progress": view.progress(method, frame),
-            "heat": view.heat(image, frame.heatmap, f"{method}, iteration {frame.iteration}"),
+            "heat": view.heat_at(image, method, frame),
         }
 
     def _answer(self, answered: Answered, point: Point) -> Parts:
@@ -131,7 +131,7 @@ class Actions:
             "progress": "",
             "busy": False,
             "result": True,
-            "heat": view.heat(view.pixels_of(found), found.heatmap, view.heading(found)),
+            "heat": view.answer_heat(found),
             "numbers": view.numbers(found),
             "warnings": view.warnings(found),
             **self._at(answered, point),

@@ -93,7 +93,7 @@ def _explain() -> dict[str, Any]:
             parts["composed"] = gr.HTML(view.NO_TEST, elem_id="composed")
             with gr.Column(visible=False) as parts["testing"]:
                 parts["kind"] = gr.Radio(
-                    [("Delete them", DELETION), ("Show only them", INSERTION)],
+                    [("Delete", DELETION), ("Show alone", INSERTION)],
                     value=DELETION,
                     label="The most important pixels",
                     elem_id="kind",

@@ -5,7 +5,9 @@ import os
 import socket
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import gradio as gr
@@ -35,6 +37,14 @@ HEADERS = {
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
 }
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """Whether only this machine may ask, and who may."""
+
+    local: bool = True
+    auth: Callable[[str, str], bool] | None = None
 
 
 class Guard:
@@ -74,11 +84,11 @@ def _host_name(host: str) -> str:
 
 def listen(host: str, port: int) -> socket.socket:
     """A socket on that address; port 0 is any free one."""
+    if not 0 <= port <= 65535:
+        raise IgosError(f"port {port}: give one from 0 to 65535")
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family)
-    except OverflowError as error:
-        raise IgosError(f"port {port}: give one from 0 to 65535") from error
     except OSError as error:
         raise IgosError(
             f"{host} port {port}: cannot be opened ({error.strerror}); give another --port or "
@@ -106,24 +116,20 @@ def read_auth(text: str) -> Callable[[str, str], bool]:
     return allowed
 
 
-def make_app(
-    actions: Actions, *, local: bool = True, auth: Callable[[str, str], bool] | None = None
-) -> FastAPI:
+def make_app(actions: Actions, classes: int, size: tuple[int, int], guard: Guarded) -> FastAPI:
     """The page as an ASGI application that serves only what it made itself."""
-    classifier = actions.worker.classifier
-    example = classifier.example()[None].to(device_of(classifier))
-    classes = classified(classifier, example).shape[1]
-    page = build(actions, classes, (example.shape[-2], example.shape[-1]))
+    page = build(actions, classes, size)
     page.state_session_capacity = 4 * actions.sessions.most  # Gradio's own state, without images
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    app.add_middleware(Guard, local=local)
+    app.add_middleware(Guard, local=guard.local)
     gr.mount_gradio_app(
         app,
         page,
         path="/",
         footer_links=[],
         run_history=False,
-        auth=auth,
+        app_kwargs={"openapi_url": None},
+        auth=guard.auth,
         allowed_paths=[],
         show_error=False,
         max_file_size=MAX_UPLOAD,
@@ -178,14 +184,17 @@ def serving(
     auth: Callable[[str, str], bool] | None = None,
 ) -> Iterator[tuple[uvicorn.Server, Actions]]:
     """A server that is ready to run; what it kept, in memory and on disk, is gone afterwards."""
-    local = opened.getsockname()[0] in LOOPBACK
+    guard = Guarded(opened.getsockname()[0] in LOOPBACK, auth)
+    example = classifier.example()[None].to(device_of(classifier))
+    classes, size = classified(classifier, example).shape[1], (example.shape[-2], example.shape[-1])
     sessions = Sessions()
-    with closing(opened), tempfile.TemporaryDirectory(prefix="igos-") as folder:
+    with tempfile.TemporaryDirectory(prefix="igos-") as folder:
         os.environ["GRADIO_TEMP_DIR"] = folder  # uploads, until they are read
         os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
         actions = Actions(Worker(classifier), sessions, options)
-        app = make_app(actions, local=local, auth=auth)
-        config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1)
+        # Made within the server's event loop: Gradio would leave others behind.
+        app = partial(make_app, actions, classes, size, guard)
+        config = uvicorn.Config(app, factory=True, log_level="warning", timeout_graceful_shutdown=1)
         try:
             yield uvicorn.Server(config), actions
         finally:

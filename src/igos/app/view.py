@@ -129,19 +129,25 @@ def progress(title: str, frame: Frame | None) -> str:
     )
 
 
-def heat(image: Tensor, heatmap: Tensor, caption: str) -> str:
+def heat(image: Tensor, heatmap: Tensor, method: str, note: str) -> str:
     """The photo, (3, H, W) in 0..1, under the heatmap, whose opacity a slider sets."""
-    over = overlay(image, heatmap)
-    return figure([(image, "The photo"), (over, f"Heatmap: {caption}")], escape(caption))
+    pictures = [(image, "The photo"), (overlay(image, heatmap), f"Heatmap by {method}, {note}")]
+    return figure(pictures, f"<b>{escape(method)}</b> {escape(note)}")
+
+
+def heat_at(image: Tensor, method: str, frame: Frame) -> str:
+    """The heatmap while it grows."""
+    return heat(image, frame.heatmap, method, f"iteration {frame.iteration}")
+
+
+def answer_heat(explanation: Explanation) -> str:
+    """The heatmap of an answer."""
+    h, w = explanation.resolution
+    return heat(pixels_of(explanation), explanation.heatmap, explanation.method, f"{h}×{w}")
 
 
 def pixels_of(explanation: Explanation) -> Tensor:
     return explanation.normalisation.pixels(explanation.image).clamp(0, 1)
-
-
-def heading(explanation: Explanation) -> str:
-    h, w = explanation.resolution
-    return f"{explanation.method}, {h}×{w}"
 
 
 def composed(explanation: Explanation, kind: str, at: int) -> str:
@@ -187,9 +193,8 @@ def warnings(explanation: Explanation) -> str:
 def card(answered: Answered) -> str:
     """One method of a comparison: its heatmap, its curves and its numbers."""
     found = answered.explanation
-    picture = heat(pixels_of(found), found.heatmap, heading(found))
     return (
-        f'<article class="igos-card">{picture}{draw(found, area=SMALL)}'
+        f'<article class="igos-card">{answer_heat(found)}{draw(found, area=SMALL)}'
         f"<dl><div class=deletion><dt>Deletion</dt><dd>{found.deletion.auc:.3f}</dd></div>"
         f"<div class=insertion><dt>Insertion</dt><dd>{found.insertion.auc:.3f}</dd></div>"
         f"<div><dt>Time</dt><dd>{found.seconds:.1f} s</dd></div></dl></article>"
@@ -199,7 +204,7 @@ def card(answered: Answered) -> str:
 def growing(question: Question, classifier: Classifier, method: str, frame: Frame | None) -> str:
     """A method of a comparison that is still at work."""
     image = classifier.normalisation.pixels(question.image).clamp(0, 1)
-    picture = placeholder(method) if frame is None else heat(image, frame.heatmap, method)
+    picture = placeholder(method) if frame is None else heat_at(image, method, frame)
     return f'<article class="igos-card">{picture}</article>'
 
 

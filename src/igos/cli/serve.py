@@ -1,7 +1,7 @@
 """`igos serve`: the web page."""
 
 import sys
-from contextlib import redirect_stdout
+from contextlib import closing, redirect_stdout
 from typing import Annotated
 
 import typer
@@ -34,17 +34,16 @@ def serve(
     from igos.models import load
 
     allowed = None if auth is None else server.read_auth(auth)
-    opened = server.listen(host, port)  # what is wrong is said before the model is loaded
-    with redirect_stdout(sys.stderr):
-        classifier = load(model, weights=weights, device=device, precision=precision)
-    given = {"--weights": weights, "--device": device, "--precision": precision}
-    options = {name: str(value) for name, value in given.items() if value not in (None, "auto")}
     if host not in server.LOOPBACK:
         who = "everybody who can reach this machine" if auth is None else "whoever has the password"
         print(f"igos: warning: {host}: open to {who}, and not encrypted", file=sys.stderr)
-    with server.serving(
-        classifier, opened, options={"--model": model, **options}, auth=allowed
-    ) as (running, _):
-        shown = f"[{host}]" if ":" in host else host
-        print(f"http://{shown}:{opened.getsockname()[1]}  (Ctrl-C ends it)", flush=True)
-        running.run(sockets=[opened])
+    given = {"--weights": weights, "--device": device, "--precision": precision}
+    options = {name: str(value) for name, value in given.items() if value not in (None, "auto")}
+    options["--model"] = model
+    with closing(server.listen(host, port)) as opened:  # before the model, which takes longer
+        with redirect_stdout(sys.stderr):
+            classifier = load(model, weights=weights, device=device, precision=precision)
+        with server.serving(classifier, opened, options=options, auth=allowed) as (running, _):
+            shown = f"[{host}]" if ":" in host else host
+            print(f"http://{shown}:{opened.getsockname()[1]}  (Ctrl-C ends it)", flush=True)
+            running.run(sockets=[opened])
