@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import pytest
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, BrowserContext
+    from playwright.sync_api import Browser, BrowserContext, Route
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 ARGUMENTS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking")
@@ -34,5 +34,9 @@ def outside(context: "BrowserContext") -> list[str]:
         parts = urlsplit(url)
         return parts.scheme not in ("data", "blob", "file") and parts.hostname != "127.0.0.1"
 
-    context.route(elsewhere, lambda route: (asked.append(route.request.url), route.abort()))
+    def refuse(route: "Route") -> None:
+        asked.append(route.request.url)
+        route.abort()
+
+    context.route(elsewhere, refuse)
     return asked

@@ -7,6 +7,7 @@ import re
 import shlex
 import threading
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +57,12 @@ def explained(actions: Actions, choice: Choice = RED, point: Point = AT) -> Part
 def pictures(html: str) -> list[np.ndarray]:
     found = re.findall(r"data:image/png;base64,([^\"]+)", html)
     return [np.asarray(Image.open(io.BytesIO(base64.b64decode(one)))) for one in found]
+
+
+def shown_command(html: str) -> list[str]:
+    match = re.search("<code[^>]*>(.*)</code>", html)
+    assert match
+    return shlex.split(unescape(match[1]))
 
 
 def test_an_upload_is_classified_and_deleted(actions: Actions) -> None:
@@ -219,8 +226,7 @@ def test_the_slider_needs_no_model(actions: Actions) -> None:
 def test_the_command_gives_the_same_heatmap(actions: Actions, run: Run, name: str) -> None:
     Path("red.png").replace(name)
     actions.upload("me", sent("copy", f"./{name}"), name)
-    command = explained(actions)["command"]
-    words = shlex.split(command)
+    words = shown_command(explained(actions)["command"])
     assert words[:2] == ["igos", "explain"]
     code, out, err = run(*words[1:], "--json", "--device", "cpu")
     assert (code, err) == (0, "")
@@ -278,7 +284,7 @@ def test_a_comparison(actions: Actions, run: Run) -> None:
     records = json.loads(actions.download_comparison("me", "json").content)
     assert records == [answered.explanation.record() for answered in answers]
     assert actions.download_comparison("me", "png").content.startswith(b"\x89PNG")
-    code, _, _ = run(*shlex.split(shown["compare_command"])[1:], "--device", "cpu")
+    code, _, _ = run(*shown_command(shown["compare_command"])[1:], "--device", "cpu")
     made = json.loads(Path("igos-out/red.compare.json").read_text())
     assert code == 0
     for one, other in zip(made, records, strict=True):

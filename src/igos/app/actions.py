@@ -149,7 +149,7 @@ class Actions:
         return {
             "composed": view.composed(found, point.kind, at),
             "curves": draw(found, point.kind, at),
-            "command": explain_command(answered, ratio=ratio, options=self.options),
+            "command": view.command(explain_command(answered, ratio=ratio, options=self.options)),
         }
 
     def compare(self, key: str, choice: Choice, methods: Sequence[str]) -> Iterator[Parts]:
@@ -171,7 +171,7 @@ class Actions:
                     }
                 cards.append(card)
             session.compared = tuple(answers)
-            command = compare_command(answers, self.options) if answers else ""
+            command = view.command(compare_command(answers, self.options)) if answers else ""
             yield {"comparing": "", "comparison": bool(answers), "compare_command": command}
         except StoppedError:
             words = f"Stopped after {len(cards)} of {len(methods)} methods."

@@ -108,7 +108,7 @@ def _explain() -> dict[str, Any]:
         with gr.Row(elem_classes="igos-files"):
             for suffix, what in (("png", "picture"), ("npy", "heatmap"), ("json", "record")):
                 parts[suffix] = gr.Button(f"{suffix.upper()} {what}", size="sm", min_width=90)
-        parts["command"] = _command_box("The same on the command line", "command")
+        parts["command"] = gr.HTML(elem_id="command")
     parts["saved"] = gr.JSON(visible=False)
     return parts
 
@@ -128,11 +128,5 @@ def _compare() -> dict[str, Any]:
             for suffix, what in (("png", "picture"), ("json", "records")):
                 label = f"{suffix.upper()} {what}"
                 parts[f"all_{suffix}"] = gr.Button(label, size="sm", min_width=90)
-        parts["compare_command"] = _command_box("The same on the command line", "compare-command")
+        parts["compare_command"] = gr.HTML(elem_id="compare-command")
     return parts
-
-
-def _command_box(label: str, name: str) -> gr.Textbox:
-    return gr.Textbox(
-        label=label, interactive=False, lines=2, max_lines=8, buttons=["copy"], elem_id=name
-    )

@@ -201,6 +201,22 @@ def card(answered: Answered) -> str:
     )
 
 
+# Where the browser has no clipboard (a page without TLS, from afar), the text is selected at least.
+_COPY = (
+    "const text = this.previousElementSibling; getSelection().selectAllChildren(text); "
+    "navigator.clipboard?.writeText(text.innerText); this.textContent = &#39;Copied&#39;"
+)
+
+
+def command(text: str) -> str:
+    """A command to copy."""
+    return (
+        "<figure class='igos-command'><figcaption>The same on the command line</figcaption>"
+        f"<code tabindex='0'>{escape(text)}</code>"
+        f"<button type='button' onclick='{_COPY}'>Copy</button></figure>"
+    )
+
+
 def growing(question: Question, classifier: Classifier, method: str, frame: Frame | None) -> str:
     """A method of a comparison that is still at work."""
     image = classifier.normalisation.pixels(question.image).clamp(0, 1)

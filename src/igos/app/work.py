@@ -72,6 +72,10 @@ class Worker:
         self.classifier = classifier
         self._turn = threading.Lock()
 
+    @property
+    def busy(self) -> bool:
+        return self._turn.locked()
+
     def look(self, photo: str, name: str) -> Question:
         """Read a file, or the sample, and classify it."""
         picture = sample_photo() if photo == SAMPLE else read_photo(photo)
