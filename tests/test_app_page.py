@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -240,7 +241,7 @@ def test_whoever_leaves_is_forgotten_and_their_run_ends(
     assert len(actions.sessions) >= 1
     page.context.close()
     wait_until(lambda: len(actions.sessions) == 0)
-    wait_until(lambda: not actions.worker.busy)
+    actions.worker.look("sample", "sample")  # has its turn, so the run is over
 
 
 def wait_until(true: Callable[[], bool]) -> None:
@@ -325,3 +326,38 @@ def test_a_phone(
 def test_the_browser_refuses_what_is_outside(page: "Page") -> None:
     tried = "fetch('http://192.0.2.1/').then(() => 'answered', (e) => e.name)"
     assert page.evaluate(tried) == "TypeError"
+
+
+@pytest.mark.skipif("IGOS_SCREENSHOTS" not in os.environ, reason="IGOS_SCREENSHOTS is not set")
+def test_screenshots(browser: "Browser") -> None:
+    """The pictures of docs/web.md: the bundled network and the sample."""
+    folder = Path(os.environ["IGOS_SCREENSHOTS"])
+    wide, phone = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+    with running("efficientnet_lite0") as (url, _):
+        page = browser.new_page(viewport=wide)  # type: ignore[arg-type]
+        page.set_default_timeout(300_000)
+        page.goto(url)
+        button(page, "Use the sample photo").click()
+        page.locator("#predictions li").first.wait_for()
+        explain(page)
+        shot(page, folder / "web.png")
+        page.emulate_media(color_scheme="dark")
+        shot(page, folder / "web_dark.png")
+        page.emulate_media(color_scheme="light")
+        page.set_viewport_size(phone)  # type: ignore[arg-type]
+        shot(page, folder / "web_phone.png")
+        page.set_viewport_size(wide)  # type: ignore[arg-type]
+        page.get_by_role("tab", name="Compare").click()
+        button(page, "Compare").click()
+        page.locator("#compare-command code").wait_for()
+        shot(page, folder / "web_compare.png")
+        page.close()
+
+
+def shot(page: "Page", path: Path) -> None:
+    """The whole page in 256 colours: a third of the bytes, and nobody sees it."""
+    page.mouse.move(0, 0)
+    page.wait_for_timeout(500)  # transitions end
+    picture = Image.open(io.BytesIO(page.screenshot(full_page=True))).convert("RGB")
+    picture.quantize(256).save(path, optimize=True)
+    assert path.stat().st_size < 500_000

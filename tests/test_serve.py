@@ -2,7 +2,9 @@
 
 import os
 import re
+import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import urllib.error
@@ -18,6 +20,7 @@ from serving import running
 from small import Run
 
 server = pytest.importorskip("igos.app.server", reason="gradio is not installed")
+guard = pytest.importorskip("igos.app.guard")
 
 
 @pytest.fixture
@@ -77,7 +80,7 @@ def test_an_upload_has_a_limit(address: str, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_password(place: Path) -> None:
     (place / "word").write_text("secret\n")
-    with running("net.py:classifier", auth=server.read_auth(f"me:{place / 'word'}")) as (url, _):
+    with running("net.py:classifier", auth=guard.read_auth(f"me:{place / 'word'}")) as (url, _):
         assert '"auth_required":true' in ask(url)[2].replace(" ", "")
         assert ask(f"{url}/config")[0] == 401
         for path in ("queue/join", "upload", "run/predict"):
@@ -99,7 +102,7 @@ def test_a_password(place: Path) -> None:
 def test_a_bad_password_file(place: Path, text: str, words: str) -> None:
     (place / "empty").write_text("\n")
     with pytest.raises(IgosError, match=words):
-        server.read_auth(text)
+        guard.read_auth(text)
 
 
 NET = ("serve", "--model", "net.py:classifier", "--device", "cpu")
@@ -148,3 +151,26 @@ def test_serve_without_gradio_says_what_to_install(
     code, _, err = run("serve")
     assert code == 2
     assert err == "igos: the web page needs Gradio: pip install 'igos[web]'\n"
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_serve_ends_without_a_word_and_leaves_nothing(place: Path, ending: signal.Signals) -> None:
+    """As a process of its own, with a visitor who stays."""
+    temporary = place / "temporary"
+    temporary.mkdir()
+    with subprocess.Popen(
+        [sys.executable, "-m", "igos.cli", *NET, "--port", "0"],
+        env={**os.environ, "TMPDIR": str(temporary)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout
+        url = process.stdout.readline().split()[0]
+        with urllib.request.urlopen(f"{url}/gradio_api/heartbeat/me") as visitor:
+            assert visitor.readline() == b"data: ALIVE\n"
+            assert list(temporary.iterdir())
+            process.send_signal(ending)
+            out, err = process.communicate()
+    assert (process.returncode, out, err) == (0, "", "")
+    assert list(temporary.iterdir()) == []

@@ -30,7 +30,7 @@ Parts = dict[str, Any]
 
 MOST_METHODS = 8  # of a comparison: what a session keeps has to end somewhere
 NOT_TESTED = "The heatmap so far is not tested."
-NOTHING: Parts = {"result": False, "heat": view.NO_HEAT, "composed": view.NO_TEST}
+NOTHING: Parts = {"numbers": "", "heat": view.NO_HEAT, "composed": view.NO_TEST}
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Actions:
     def _look(self, key: str, path: str, name: str) -> Parts:
         session = self.sessions.of(key)
         session.ask(None)
-        gone = {**NOTHING, "comparison": False, "comparing": "", "cards": "", "progress": ""}
+        gone = {**NOTHING, "compare_command": "", "comparing": "", "cards": "", "progress": ""}
         try:
             question = self.worker.look(path, name)
         except Exception as error:
@@ -130,7 +130,6 @@ class Actions:
         return {
             "progress": "",
             "busy": False,
-            "result": True,
             "heat": view.answer_heat(found),
             "numbers": view.numbers(found),
             "warnings": view.warnings(found),
@@ -160,7 +159,7 @@ class Actions:
         try:
             question = _begin(session)
             _check_methods(methods)
-            yield {"comparison": False}
+            yield {"compare_command": ""}
             for at, method in enumerate(methods, start=1):
                 title = f"{method} ({at} of {len(methods)})"
                 asked = replace(choice, method=method)
@@ -172,7 +171,7 @@ class Actions:
                 cards.append(card)
             session.compared = tuple(answers)
             command = view.command(compare_command(answers, self.options)) if answers else ""
-            yield {"comparing": "", "comparison": bool(answers), "compare_command": command}
+            yield {"comparing": "", "compare_command": command}
         except StoppedError:
             words = f"Stopped after {len(cards)} of {len(methods)} methods."
             yield {"comparing": view.notice(words, "status"), "cards": view.cards(cards)}

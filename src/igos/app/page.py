@@ -84,14 +84,14 @@ def _explain() -> dict[str, Any]:
     with gr.Row():
         with gr.Column(min_width=280):
             parts["heat"] = gr.HTML(view.NO_HEAT, elem_id="heat")
-            with gr.Column(visible=False) as parts["looking"]:
+            with gr.Column(elem_id="looking"):
                 gr.HTML(view.LEGEND)
                 parts["opacity"] = gr.Slider(
                     0, 100, 100, step=1, label="Opacity, %", elem_id="opacity"
                 )
         with gr.Column(min_width=280):
             parts["composed"] = gr.HTML(view.NO_TEST, elem_id="composed")
-            with gr.Column(visible=False) as parts["testing"]:
+            with gr.Column(elem_id="testing"):
                 parts["kind"] = gr.Radio(
                     [("Delete", DELETION), ("Show alone", INSERTION)],
                     value=DELETION,
@@ -101,7 +101,7 @@ def _explain() -> dict[str, Any]:
                 parts["fraction"] = gr.Slider(
                     0, 100, 20, step=1, label="Pixels changed, %", elem_id="fraction"
                 )
-    with gr.Column(visible=False) as parts["summary"]:
+    with gr.Column(elem_id="summary"):
         parts["warnings"] = gr.HTML(elem_id="warnings")
         parts["numbers"] = gr.HTML(elem_id="numbers")
         parts["curves"] = gr.HTML(elem_id="curves")
@@ -123,7 +123,7 @@ def _compare() -> dict[str, Any]:
         parts["stop_comparing"] = gr.Button("Stop", scale=0, min_width=110, interactive=False)
     parts["comparing"] = gr.HTML(elem_id="comparing")
     parts["cards"] = gr.HTML(elem_id="cards")
-    with gr.Column(visible=False) as parts["compared"]:
+    with gr.Column(elem_id="compared"):
         with gr.Row(elem_classes="igos-files"):
             for suffix, what in (("png", "picture"), ("json", "records")):
                 label = f"{suffix.upper()} {what}"

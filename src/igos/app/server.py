@@ -1,6 +1,5 @@
-"""The page on a socket: who may ask for what, and nothing that leads outside."""
+"""The page on a socket."""
 
-import hmac
 import os
 import socket
 import tempfile
@@ -13,30 +12,19 @@ from pathlib import Path
 import gradio as gr
 import uvicorn
 from fastapi import FastAPI
-from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import PlainTextResponse
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.routing import Mount
 
 from igos.answer import classified, device_of
 from igos.app.actions import Actions
+from igos.app.guard import LOOPBACK, Guard
 from igos.app.page import build
 from igos.app.sessions import Sessions
 from igos.app.work import Worker
 from igos.errors import IgosError
 from igos.models.classifier import Classifier
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 MAX_UPLOAD = "50mb"
 STYLE = Path(__file__).with_name("style.css")
-HEADERS = {
-    # Gradio's own scripts are inline and make functions from text; nothing may come from outside.
-    "content-security-policy": "default-src 'self'; script-src 'self' 'unsafe-inline' "
-    "'unsafe-eval'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' "
-    "data:; connect-src 'self'; worker-src 'self' blob:; object-src 'none'; base-uri 'self'; "
-    "form-action 'self'; frame-ancestors 'none'",
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
-}
 
 
 @dataclass(frozen=True)
@@ -45,41 +33,6 @@ class Guarded:
 
     local: bool = True
     auth: Callable[[str, str], bool] | None = None
-
-
-class Guard:
-    """Headers that keep the page to itself; on loopback, only requests meant for loopback.
-
-    The latter is against sites whose name is made to lead to this machine (DNS rebinding).
-    """
-
-    def __init__(self, app: ASGIApp, local: bool) -> None:
-        self.app, self.local = app, local
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        if self.local and _host_name(Headers(scope=scope).get("host", "")) not in LOOPBACK:
-            await PlainTextResponse("not this host", 421)(scope, receive, send)
-            return
-
-        async def with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(HEADERS)
-            await send(message)
-
-        await self.app(scope, receive, with_headers)
-
-
-def _host_name(host: str) -> str:
-    """
-    >>> _host_name("127.0.0.1:7860"), _host_name("[::1]:7860"), _host_name("localhost")
-    ('127.0.0.1', '::1', 'localhost')
-    """
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.partition(":")[0].lower()
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -96,30 +49,10 @@ def listen(host: str, port: int) -> socket.socket:
         ) from error
 
 
-def read_auth(text: str) -> Callable[[str, str], bool]:
-    """USER:PASSWORD-FILE -> whether a name and a password are these."""
-    user, colon, path = text.partition(":")
-    if not (user and colon and path):
-        raise IgosError(f"auth {text!r}: give USER:PASSWORD-FILE")
-    try:
-        password = Path(path).read_text(encoding="utf-8").rstrip("\r\n")
-    except (OSError, UnicodeDecodeError, ValueError) as error:
-        raise IgosError(f"auth {text!r}: the password file is not readable ({error})") from error
-    if not password:
-        raise IgosError(f"auth {text!r}: the password file is empty; write the password in it")
-
-    def allowed(name: str, word: str) -> bool:
-        known = hmac.compare_digest(name.encode(), user.encode())
-        right = hmac.compare_digest(word.encode(), password.encode())
-        return known and right
-
-    return allowed
-
-
 def make_app(actions: Actions, classes: int, size: tuple[int, int], guard: Guarded) -> FastAPI:
     """The page as an ASGI application that serves only what it made itself."""
     page = build(actions, classes, size)
-    page.state_session_capacity = 4 * actions.sessions.most  # Gradio's own state, without images
+    page.state_session_capacity = actions.sessions.most  # of what Gradio itself remembers
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.add_middleware(Guard, local=guard.local)
     gr.mount_gradio_app(
@@ -175,6 +108,31 @@ def _theme() -> gr.themes.Base:
     )
 
 
+class Server(uvicorn.Server):
+    """One that says goodbye to open pages before it waits for them to go.
+
+    The page is made within its event loop: Gradio would leave others behind.
+    """
+
+    def __init__(self, make: Callable[[], FastAPI]) -> None:
+        self._make = make
+        super().__init__(
+            uvicorn.Config(
+                self._made, factory=True, log_level="warning", timeout_graceful_shutdown=2
+            )
+        )
+
+    def _made(self) -> FastAPI:
+        self._app = self._make()
+        return self._app
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for route in self._app.routes:
+            if isinstance(route, Mount) and isinstance(route.app, gr.routes.App):
+                route.app.stop_event.set()
+        await super().shutdown(sockets)
+
+
 @contextmanager
 def serving(
     classifier: Classifier,
@@ -192,10 +150,8 @@ def serving(
         os.environ["GRADIO_TEMP_DIR"] = folder  # uploads, until they are read
         os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
         actions = Actions(Worker(classifier), sessions, options)
-        # Made within the server's event loop: Gradio would leave others behind.
-        app = partial(make_app, actions, classes, size, guard)
-        config = uvicorn.Config(app, factory=True, log_level="warning", timeout_graceful_shutdown=1)
         try:
-            yield uvicorn.Server(config), actions
+            yield Server(partial(make_app, actions, classes, size, guard)), actions
         finally:
             sessions.close()
+            actions.worker.close()

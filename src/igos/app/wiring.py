@@ -40,16 +40,12 @@ CHANGES: dict[str, dict[str, Callable[[bool], Any]]] = {
         "stop": lambda busy: gr.update(interactive=busy),
         "stop_comparing": lambda busy: gr.update(interactive=busy),
     },
-    "result": {
-        "looking": lambda there: gr.update(visible=there),
-        "testing": lambda there: gr.update(visible=there),
-        "summary": lambda there: gr.update(visible=there),
-    },
-    "comparison": {"compared": lambda there: gr.update(visible=there)},
 }
-PHOTO = "notice photo predictions target result heat composed progress comparison comparing cards"
-ANSWER = "notice busy progress result heat composed numbers warnings curves command"
-COMPARISON = "notice busy comparing comparison cards compare_command"
+PHOTO = (
+    "notice photo predictions target heat composed numbers progress comparing cards compare_command"
+)
+ANSWER = "notice busy progress heat composed numbers warnings curves command"
+COMPARISON = "notice busy comparing cards compare_command"
 
 
 def wire(page: gr.Blocks, actions: Actions, parts: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
@@ -10,7 +11,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from igos.answer import classified, tried
+from igos.answer import classified, device_of, tried
 from igos.data import SAMPLE, read_photo, sample_photo
 from igos.descent import Step
 from igos.errors import IgosError
@@ -66,32 +67,35 @@ class Frame:
 
 
 class Worker:
-    """A classifier that serves one request after another, whatever becomes of those who asked."""
+    """A classifier that serves one request after another, whatever becomes of those who asked.
+
+    Its one thread does all the work: nothing runs at once, and memory does not grow with threads.
+    """
 
     def __init__(self, classifier: Classifier) -> None:
         self.classifier = classifier
-        self._turn = threading.Lock()
+        self._thread = ThreadPoolExecutor(1, "igos-worker")
 
-    @property
-    def busy(self) -> bool:
-        return self._turn.locked()
+    def close(self) -> None:
+        """Wait for what is still at work; told to stop, it takes no longer than a pass."""
+        self._thread.shutdown()
 
     def look(self, photo: str, name: str) -> Question:
         """Read a file, or the sample, and classify it."""
+        return self._thread.submit(self._look, photo, name).result()
+
+    def _look(self, photo: str, name: str) -> Question:
         picture = sample_photo() if photo == SAMPLE else read_photo(photo)
-        with self._turn:
-            image = tried(self.classifier, self.classifier.preprocess, picture)
-            device = next((p.device for p in self.classifier.module.parameters()), image.device)
-            probabilities = classified(self.classifier, image[None].to(device))[0]
-        return Question(name, image, probabilities)
+        image = tried(self.classifier, self.classifier.preprocess, picture)
+        images = image[None].to(device_of(self.classifier))
+        return Question(name, image, classified(self.classifier, images)[0])
 
     def explain(
         self, question: Question, choice: Choice, stop: threading.Event
     ) -> Iterator[Frame | Answered]:
         """The heatmap as it grows, and at last the checked answer.
 
-        The work is done in a thread of its own; it ends at the model's next pass once `stop` is
-        set, or when nobody listens any more.
+        It ends at the model's next pass once `stop` is set, or when nobody listens any more.
         """
         found: SimpleQueue[Frame | Answered | BaseException] = SimpleQueue()
         left = threading.Event()
@@ -102,7 +106,7 @@ class Worker:
             except BaseException as error:  # told to the one who asked, below
                 found.put(error)
 
-        threading.Thread(target=work, daemon=True).start()
+        self._thread.submit(work)
         try:
             while True:
                 item = found.get()
@@ -122,7 +126,7 @@ class Worker:
         show: Callable[[Frame], None],
     ) -> Answered:
         method = make(choice.method, resolution=choice.resolution, seed=choice.seed)
-        with self._turn, _stopping(self.classifier, ends):
+        with _stopping(self.classifier, ends):
             explanation = explain(
                 question.image,
                 model=self.classifier,
