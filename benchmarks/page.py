@@ -6,10 +6,12 @@ The server is a process of its own; its memory is read from /proc, so this runs 
 """
 
 import argparse
+import json
 import statistics
 import subprocess
 import sys
 import time
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, repeat
 from pathlib import Path
@@ -25,6 +27,14 @@ def memory(process: int) -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1000
 
 
+def post(url: str, message: object) -> None:
+    """As the page does when the slider moves."""
+    head = {"Content-Type": "application/json"}
+    request = urllib.request.Request(url, json.dumps(message).encode(), head)
+    with urllib.request.urlopen(request) as reply:
+        assert "output" in reply.read().decode()
+
+
 def visit(url: str, rounds: int) -> list[float]:
     """One visitor: the sample, an explanation, and drags of the slider; their seconds."""
     client = Client(url, verbose=False)
@@ -33,8 +43,9 @@ def visit(url: str, rounds: int) -> list[float]:
         client.predict("igos", *QUESTION, "deletion", 20, api_name="/explain")
         took = []
         for percent in range(0, 100, max(1, 100 // rounds)):
+            asked = {"data": ["deletion", percent], "session_hash": client.session_hash}
             start = time.perf_counter()
-            client.predict("deletion", percent, api_name="/drag")
+            post(f"{url}/gradio_api/run/drag", asked)
             took.append(time.perf_counter() - start)
         return took
     finally:

@@ -55,7 +55,7 @@ NO_HEAT = placeholder("The heatmap grows here")
 NO_TEST = placeholder("Its test comes here: what is left when the marked parts go")
 
 
-LEGEND = '<p class="igos-legend"><span>of no importance</span><i></i><span>important</span></p>'
+LEGEND = '<p class="igos-legend"><span>less</span><i></i><span>more important</span></p>'
 
 
 def header(model: str) -> str:
