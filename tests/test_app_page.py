@@ -68,10 +68,14 @@ def choose(page: "Page", box: str, text: str) -> None:
     """By keyboard, as one who cannot use a mouse would."""
     field = page.locator(f"#{box} input")
     field.focus()
-    field.fill(text)
-    page.locator(f"#{box} [role=option]").first.wait_for()
+    page.keyboard.press("Control+A")
+    page.keyboard.type(text)
+    first = "b => document.querySelector(`#${b[0]} [role=option]`)?.innerText.includes(b[1])"
+    page.wait_for_function(first, arg=[box, text])
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
+    page.wait_for_function("b => !document.querySelector(`#${b} [role=option]`)", arg=box)
+    assert field.input_value().startswith(text)
 
 
 def explain(page: "Page") -> None:

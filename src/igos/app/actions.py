@@ -90,10 +90,11 @@ class Actions:
         return {"busy": True, "notice": "", bar: view.progress("Waiting for its turn", None)}
 
     def stop(self, bar: str, key: str) -> Parts:
+        """A run that has begun says itself that it has ended: two voices have no order."""
         session = self.sessions.of(key)
         session.stop.set()
         if session.begun:
-            return {bar: view.progress("Stopping", None)}
+            return {}
         return {bar: view.notice("Stopped before it began.", "status"), "busy": False}
 
     def explain(self, key: str, choice: Choice, point: Point) -> Iterator[Parts]:

@@ -1,5 +1,6 @@
 """Which action answers which button, and what of the page its answer changes."""
 
+import json
 from collections.abc import Callable, Iterator
 from functools import partial
 from inspect import isgeneratorfunction
@@ -7,6 +8,7 @@ from typing import Any
 
 import gradio as gr
 
+from igos.app import view
 from igos.app.actions import Actions, Parts, Point
 from igos.app.downloads import File
 from igos.app.work import Choice
@@ -15,6 +17,7 @@ from igos.errors import IgosError
 # The opacity is the browser's work; downloads are made in memory and saved from there.
 SET_OPACITY = "(v) => document.documentElement.style.setProperty('--igos-opacity', v / 100)"
 WITH_NAME = "(file) => [file, (Array.isArray(file) ? file[0] : file)?.orig_name ?? '']"
+STOPPING = f"() => {json.dumps(view.progress('Stopping', None))}"
 SAVE = """(file) => {
   if (!file) return null;
   const bytes = Uint8Array.from(atob(file.content), (c) => c.charCodeAt(0));
@@ -94,10 +97,11 @@ def wire(page: gr.Blocks, actions: Actions, parts: dict[str, Any]) -> None:
             parts[button].click, partial(actions.wait, bar), [], f"busy notice {bar}", **AT_ONCE
         )
         on(first.then, action, inputs, names, api_name=button, **MODEL)
+        parts[end].click(None, None, parts[bar], js=STOPPING)
         on(parts[end].click, partial(actions.stop, bar), [], f"busy {bar}", **AT_ONCE)
-    for event in (parts["fraction"].input, parts["kind"].input):
-        how = {"trigger_mode": "always_last", "api_name": "drag", **AT_ONCE}
-        on(event, drag, point, "composed curves command", **how)
+    moved = partial(gr.on, [parts["fraction"].input, parts["kind"].input])
+    how = {"trigger_mode": "always_last", "api_name": "drag", **AT_ONCE}
+    on(moved, drag, point, "composed curves command", **how)
     parts["opacity"].input(None, parts["opacity"], None, js=SET_OPACITY)
     _wire_files(actions, parts, point)
     page.unload(_forget(actions))
@@ -140,7 +144,7 @@ def _answering(action: Callable[..., Any], parts: dict[str, Any]) -> Callable[..
         return found
 
     def answer(request: gr.Request, *given: Any) -> Any:
-        return updates(action(_key(request), *given))
+        return updates(action(_key(request), *given)) or gr.skip()
 
     def answers(request: gr.Request, *given: Any) -> Iterator[Any]:
         for changed in action(_key(request), *given):
