@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from igos.app.actions import Actions
 
 pytest.importorskip("gradio", reason="gradio is not installed")
+read_auth = pytest.importorskip("igos.app.guard").read_auth
 TIMEOUT = 20_000  # ms; never waited for where all is well
 
 
@@ -325,6 +326,25 @@ def test_a_phone(
     dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (sum(map(int, re.findall(r"\d+", dark)[:3])) < 200) == (scheme == "dark")
     context.close()
+
+
+def test_the_door(browser: "Browser", site: tuple[str, "Actions", Path], tmp_path: Path) -> None:
+    """The page that asks for a password may ask nothing else of anybody either."""
+    (tmp_path / "word").write_text("secret\n")
+    allowed = read_auth(f"me:{tmp_path / 'word'}")
+    with running(str(site[2] / "net.py:classifier"), auth=allowed) as (url, _):
+        context = browser.new_context()
+        context.set_default_timeout(TIMEOUT)
+        asked = outside(context)
+        page = context.new_page()
+        page.goto(url)
+        page.get_by_label("username").fill("me")
+        page.get_by_label("password").fill("secret")
+        page.get_by_role("button", name="Login").click()
+        button(page, "Use the sample photo").click()
+        page.locator("#predictions li").first.wait_for()
+        context.close()
+    assert asked == []
 
 
 def test_the_browser_refuses_what_is_outside(page: "Page") -> None:

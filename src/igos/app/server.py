@@ -134,6 +134,19 @@ class Server(uvicorn.Server):
 
 
 @contextmanager
+def _uploads_in(folder: str) -> Iterator[None]:
+    """Where Gradio keeps what is sent until it is read; only its environment says so."""
+    before = os.environ.get("GRADIO_TEMP_DIR")
+    os.environ["GRADIO_TEMP_DIR"] = folder
+    try:
+        yield
+    finally:
+        del os.environ["GRADIO_TEMP_DIR"]
+        if before is not None:
+            os.environ["GRADIO_TEMP_DIR"] = before
+
+
+@contextmanager
 def serving(
     classifier: Classifier,
     opened: socket.socket,
@@ -146,9 +159,7 @@ def serving(
     example = classifier.example()[None].to(device_of(classifier))
     classes, size = classified(classifier, example).shape[1], (example.shape[-2], example.shape[-1])
     sessions = Sessions()
-    with tempfile.TemporaryDirectory(prefix="igos-") as folder:
-        os.environ["GRADIO_TEMP_DIR"] = folder  # uploads, until they are read
-        os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+    with tempfile.TemporaryDirectory(prefix="igos-") as folder, _uploads_in(folder):
         actions = Actions(Worker(classifier), sessions, options)
         try:
             yield Server(partial(make_app, actions, classes, size, guard)), actions
