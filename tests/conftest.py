@@ -1,8 +1,6 @@
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -11,13 +9,13 @@ from hypothesis import settings
 from PIL import Image
 from torch import nn
 
+from browser import browser
 from igos import cli
 from igos.experiments.bench import Bench
 from igos.problem import Problem
 from small import NET_FILE, Run, TinyNet, random, single
 
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+__all__ = ["browser"]  # a fixture of another file, for whoever asks for it
 
 # The same examples every time, and no timing that decides a test.
 settings.register_profile("igos", deadline=None, derandomize=True, database=None)
@@ -103,22 +101,3 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
         return maker(self, name, **{**QUICK.get(name, {}), **settings})
 
     monkeypatch.setattr(Bench, "maker", few)
-
-
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
-ALONE = ("--no-sandbox", "--disable-gpu", "--disable-background-networking")
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator["Browser"]:
-    """A browser without a window: one that is installed, or Playwright's own."""
-    reason = "needs Playwright: pip install playwright"
-    playwright = pytest.importorskip("playwright.sync_api", reason=reason)
-    program = next(filter(None, map(shutil.which, BROWSERS)), None)
-    with playwright.sync_playwright() as started:
-        try:
-            launched = started.chromium.launch(executable_path=program, args=list(ALONE))
-        except playwright.Error as error:
-            pytest.skip(f"needs Chromium: {str(error).splitlines()[0]}")
-        yield launched
-        launched.close()

@@ -186,7 +186,7 @@ def test_help_needs_nothing_heavy() -> None:
         "from igos.cli import main\n"
         "try: main()\n"
         "except SystemExit as end: assert not end.code\n"
-        "heavy = {'torch', 'torchvision', 'timm', 'matplotlib', 'numpy', 'PIL'}\n"
+        "heavy = {'torch', 'torchvision', 'timm', 'matplotlib', 'numpy', 'PIL', 'gradio'}\n"
         "assert not heavy & set(sys.modules)\n"
     )
     command = [sys.executable, "-c", program]

@@ -4,6 +4,7 @@ import io
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,9 +80,13 @@ class Explanation:
         """The baseline with the most important `ratio` of it replaced by the photo, in 0..1."""
         return self._changed(self.baseline, self.image, ratio)
 
+    @cached_property
+    def _ranks(self) -> Tensor:
+        return rank(self.heatmap)[None, None]  # (1, 1, h, w)
+
     def _changed(self, start: Tensor, end: Tensor, ratio: float) -> Tensor:
         count = torch.tensor([round(ratio * self.heatmap.numel())])
-        images = changed(start[None], end[None], rank(self.heatmap)[None, None], count)
+        images = changed(start[None], end[None], self._ranks, count)
         return self.normalisation.pixels(images[0, 0]).clamp(0, 1)
 
     def record(self) -> dict[str, Any]:
@@ -116,25 +121,32 @@ class Explanation:
     def json(self, indent: int | None = None) -> str:
         return json.dumps(self.record(), indent=indent, ensure_ascii=False, allow_nan=False)
 
-    def plot(self, *, ratio: float = 0.2) -> "Figure":
-        """Photo, heatmap, deletion and insertion image at `ratio`, and both curves."""
+    def plot(self, *, ratio: float = 0.2, opacity: float = 1.0) -> "Figure":
+        """Photo, heatmap, deletion and insertion image at `ratio`, and both curves.
+
+        `opacity` is that of the heatmap over the photo.
+        """
         from igos.plot import panel
 
-        return panel(self, ratio=ratio)
+        return panel(self, ratio=ratio, opacity=opacity)
 
-    def png(self, *, ratio: float = 0.2) -> bytes:
-        return png(self.plot(ratio=ratio))
+    def png(self, *, ratio: float = 0.2, opacity: float = 1.0) -> bytes:
+        return png(self.plot(ratio=ratio, opacity=opacity))
+
+    def npy(self) -> bytes:
+        """The native heatmap as a file of NumPy's, float32."""
+        array = io.BytesIO()
+        np.save(array, self.heatmap.numpy().astype(np.float32))
+        return array.getvalue()
 
     def _repr_png_(self) -> bytes:
         return self.png()
 
     def save(self, folder: str | Path, *, ratio: float = 0.2) -> list[Path]:
         """Write the picture, the native heatmap (.npy, float32) and the record (.json)."""
-        array = io.BytesIO()
-        np.save(array, self.heatmap.numpy().astype(np.float32))
         contents = {
             ".png": self.png(ratio=ratio),
-            ".npy": array.getvalue(),
+            ".npy": self.npy(),
             ".json": self.json(indent=2).encode(errors="replace"),  # a name that is no text
         }
         return write(folder, self.stem, contents)

@@ -17,9 +17,9 @@ DELETION, INSERTION = "#c8201f", "#1f5fb4"  # the paper's red and blue
 HEAT = "inferno"  # perceptually uniform, readable in grey and by colour-blind people
 
 
-def panel(explanation: Explanation, *, ratio: float = 0.2) -> Figure:
+def panel(explanation: Explanation, *, ratio: float = 0.2, opacity: float = 1.0) -> Figure:
     """The paper's Fig. 1 and 3: photo, heatmap, deletion and insertion image, both curves."""
-    return _rows([explanation], ratio, explanation.warnings)
+    return _rows([explanation], ratio, explanation.warnings, opacity)
 
 
 def comparison(explanations: Sequence[Explanation], *, ratio: float = 0.2) -> Figure:
@@ -28,23 +28,29 @@ def comparison(explanations: Sequence[Explanation], *, ratio: float = 0.2) -> Fi
     return _rows(explanations, ratio, list(doubts))
 
 
-def _rows(explanations: Sequence[Explanation], ratio: float, warnings: Sequence[str]) -> Figure:
+def _rows(
+    explanations: Sequence[Explanation],
+    ratio: float,
+    warnings: Sequence[str],
+    opacity: float = 1.0,
+) -> Figure:
     notes = [f"Warning: {text}" for text in warnings]
     height = 3.5 * len(explanations) + 0.25 * len(notes)
     figure = Figure(figsize=(16, height), layout="constrained")
     grid = figure.subplots(len(explanations), 5, width_ratios=(1, 1, 1, 1, 1.3), squeeze=False)
     for axes, explanation in zip(grid, explanations, strict=True):
-        _row(axes, explanation, ratio)
+        _row(axes, explanation, ratio, opacity)
     if notes:
         figure.suptitle("\n".join(notes), fontsize=9, color=DELETION, parse_math=False)
     return figure
 
 
-def _row(axes: Sequence[Axes], explanation: Explanation, ratio: float) -> None:
+def _row(axes: Sequence[Axes], explanation: Explanation, ratio: float, opacity: float) -> None:
     image = explanation.normalisation.pixels(explanation.image).clamp(0, 1)
     size = "{}×{}".format(*explanation.resolution)
     _show(axes[0], image, _headline(explanation))
-    _show(axes[1], overlay(image, explanation.heatmap), f"{explanation.method}, {size}")
+    heat = opacity * overlay(image, explanation.heatmap) + (1 - opacity) * image
+    _show(axes[1], heat, f"{explanation.method}, {size}")
     for axis, picture, curve, what in (
         (axes[2], explanation.deleted(ratio), explanation.deletion, "deleted"),
         (axes[3], explanation.inserted(ratio), explanation.insertion, "inserted"),

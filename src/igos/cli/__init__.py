@@ -12,6 +12,7 @@ from igos.cli.experiment import experiment
 from igos.cli.explain import compare, explain
 from igos.cli.options import BAD_INPUT
 from igos.cli.report import report
+from igos.cli.serve import serve
 from igos.cli.study import evaluate, table
 from igos.errors import IgosError
 
@@ -22,7 +23,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (explain, compare, evaluate, table, report, experiment):
+for command in (explain, compare, evaluate, table, report, experiment, serve):
     app.command()(command)
 
 

@@ -1,0 +1,88 @@
+"""The web page under ten visitors at once: seconds, the slider's milliseconds, memory.
+
+    python benchmarks/page.py --visitors 10
+
+The server is a process of its own; its memory is read from /proc, so this runs on Linux.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain, repeat
+from pathlib import Path
+
+from gradio_client import Client
+
+QUESTION = (967, 28, "blur", 0)  # espresso, at 28×28
+
+
+def memory(process: int) -> float:
+    """Resident memory in MB."""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1000
+
+
+def post(url: str, message: object) -> None:
+    """As the page does when the slider moves."""
+    head = {"Content-Type": "application/json"}
+    request = urllib.request.Request(url, json.dumps(message).encode(), head)
+    with urllib.request.urlopen(request) as reply:
+        assert "output" in reply.read().decode()
+
+
+def visit(url: str, rounds: int) -> list[float]:
+    """One visitor: the sample, an explanation, and drags of the slider; their seconds."""
+    client = Client(url, verbose=False)
+    try:
+        client.predict(api_name="/sample")
+        client.predict("igos", *QUESTION, "deletion", 20, api_name="/explain")
+        took = []
+        for percent in range(0, 100, max(1, 100 // rounds)):
+            asked = {"data": ["deletion", percent], "session_hash": client.session_hash}
+            start = time.perf_counter()
+            post(f"{url}/gradio_api/run/drag", asked)
+            took.append(time.perf_counter() - start)
+        return took
+    finally:
+        client.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--visitors", type=int, default=10)
+    parser.add_argument("--drags", type=int, default=20)
+    options = parser.parse_args()
+    command = [sys.executable, "-m", "igos.cli", "serve", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout
+        url = server.stdout.readline().split()[0]
+        try:
+            alone = visit(url, options.drags)
+            before = memory(server.pid)
+            print(
+                f"one drag, alone: {1000 * statistics.median(alone):.0f} ms, "
+                f"at most {1000 * max(alone):.0f} ms"
+            )
+            for at in range(1, 4):
+                start = time.perf_counter()
+                with ThreadPoolExecutor(options.visitors) as pool:
+                    visits = pool.map(visit, repeat(url, options.visitors), repeat(options.drags))
+                    drags = list(chain.from_iterable(visits))
+                seconds = time.perf_counter() - start
+                high = memory(server.pid)
+                print(
+                    f"round {at}: {options.visitors} visitors in {seconds:.0f} s; one drag "
+                    f"{1000 * statistics.median(drags):.0f} ms; memory {before:.0f} MB before the "
+                    f"first round, {high:.0f} MB now"
+                )
+        finally:
+            server.terminate()
+
+
+if __name__ == "__main__":
+    main()

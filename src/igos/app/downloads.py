@@ -1,0 +1,90 @@
+"""What can be taken home: files of exactly what is shown, and the command that makes them again."""
+
+import base64
+import json
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from igos.app.work import Answered, Choice
+from igos.explanation import Explanation
+from igos.files import png
+
+
+@dataclass(frozen=True)
+class File:
+    """A file made in memory; the browser saves it, so nothing of it lies on the server's disk."""
+
+    name: str
+    kind: str  # its MIME type
+    content: bytes
+
+    def message(self) -> dict[str, str]:
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "content": base64.b64encode(self.content).decode(),
+        }
+
+
+KINDS = {"png": "image/png", "npy": "application/octet-stream", "json": "application/json"}
+
+
+def file_of(explanation: Explanation, suffix: str, *, ratio: float, opacity: float) -> File:
+    """The picture, the native heatmap or the record, as `igos explain` writes them."""
+    contents: dict[str, Callable[[], bytes]] = {
+        "png": lambda: explanation.png(ratio=ratio, opacity=opacity),
+        "npy": explanation.npy,
+        "json": lambda: explanation.json(indent=2).encode(errors="replace"),
+    }
+    return File(f"{explanation.stem}.{suffix}", KINDS[suffix], contents[suffix]())
+
+
+def comparison_file(explanations: Sequence[Explanation], suffix: str) -> File:
+    """The picture of all methods, or their records, as `igos compare` writes them."""
+    stem = f"{Path(explanations[0].photo).stem}.compare"
+    if suffix == "png":
+        from igos.plot import comparison
+
+        return File(f"{stem}.png", KINDS["png"], png(comparison(explanations)))
+    records = [explanation.record() for explanation in explanations]
+    text = json.dumps(records, indent=2, ensure_ascii=False)
+    return File(f"{stem}.json", KINDS["json"], text.encode(errors="replace"))
+
+
+def explain_command(answered: Answered, *, ratio: float, options: Mapping[str, str]) -> str:
+    """`igos explain …` for what is shown; `options` are those the server was started with."""
+    native = "resolution" not in answered.explanation.settings
+    chosen = {
+        "--method": answered.choice.method,
+        **_question(answered.choice, options),
+        "--ratio": f"{ratio:.4g}",
+    }
+    if native:
+        del chosen["--resolution"]
+    return _command("explain", answered.explanation.photo, chosen)
+
+
+def compare_command(answers: Sequence[Answered], options: Mapping[str, str]) -> str:
+    """`igos compare …` for what is shown."""
+    methods = ",".join(answered.choice.method for answered in answers)
+    chosen = {"--methods": methods, **_question(answers[0].choice, options)}
+    return _command("compare", answers[0].explanation.photo, chosen)
+
+
+def _question(choice: Choice, options: Mapping[str, str]) -> dict[str, str]:
+    return {
+        "--resolution": str(choice.resolution),
+        "--target": str(choice.target),
+        "--baseline": choice.baseline,
+        "--seed": str(choice.seed),
+        **options,
+    }
+
+
+def _command(verb: str, photo: str, options: Mapping[str, str]) -> str:
+    if photo.startswith("-"):
+        photo = f"./{photo}"  # a name, not an option
+    words = ["igos", verb, photo, *(word for option in options.items() for word in option)]
+    return shlex.join(words)

@@ -1,0 +1,177 @@
+"""The server of the page: who may ask for what, and how the command fails."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from igos.errors import IgosError
+from serving import running
+from small import Run
+
+server = pytest.importorskip("igos.app.server", reason="gradio is not installed")
+guard = pytest.importorskip("igos.app.guard")
+
+
+@pytest.fixture
+def address(place: Path) -> Iterator[str]:
+    with running(str(place / "net.py:classifier")) as (url, _):
+        yield url
+
+
+def ask(url: str, data: bytes | None = None, **headers: str) -> tuple[int, dict[str, str], str]:
+    request = urllib.request.Request(url, data, headers)
+    try:
+        with urllib.request.urlopen(request) as reply:
+            return reply.status, dict(reply.headers), reply.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, dict(error.headers), error.read().decode()
+
+
+def test_the_page_may_ask_nobody_else(address: str) -> None:
+    code, headers, page = ask(address)
+    assert code == 200
+    assert "igos: why did the network say that?" in page
+    policy = dict(
+        rule.strip().split(" ", 1) for rule in headers["content-security-policy"].split(";")
+    )
+    assert policy["default-src"] == "'self'"
+    assert not any("http" in rule or "*" in rule for rule in policy.values())
+    assert not re.search(r"url\(.?http|@import", ask(f"{address}/theme.css")[2])
+
+
+def test_nothing_is_served_but_the_page(address: str, place: Path) -> None:
+    for path in ("/etc/passwd", place / "net.py", Path(tempfile.gettempdir()) / "x"):
+        assert ask(f"{address}/gradio_api/file={path}")[0] in (403, 404)
+    for path in ("docs", "redoc", "openapi.json", "monitoring", "monitoring/summary"):
+        assert ask(f"{address}/{path}")[0] in (403, 404), path
+
+
+def test_another_host_name_is_not_answered(address: str) -> None:
+    assert ask(address, host="evil.example")[0] == 421
+    assert ask(address, host="localhost:1")[0] == 200
+
+
+def test_an_upload_has_a_limit(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert server.MAX_UPLOAD == "50mb"
+    monkeypatch.setattr(server, "MAX_UPLOAD", 1000)
+    with running("net.py:classifier") as (url, _):
+        head = '--x\r\nContent-Disposition: form-data; name="files"; filename="a.png"\r\n\r\n'
+        for size, code in ((900, 200), (1100, 413)):
+            body = head.encode() + size * b"a" + b"\r\n--x--\r\n"
+            kind = {"Content-Type": "multipart/form-data; boundary=x"}
+            assert ask(f"{url}/gradio_api/upload", body, **kind)[0] == code
+        folder = Path(os.environ["GRADIO_TEMP_DIR"])
+        assert list(folder.rglob("a.png"))
+    assert not folder.exists()
+    assert address
+
+
+def test_a_password(place: Path) -> None:
+    (place / "word").write_text("secret\n")
+    with running("net.py:classifier", auth=guard.read_auth(f"me:{place / 'word'}")) as (url, _):
+        assert '"auth_required":true' in ask(url)[2].replace(" ", "")
+        assert ask(f"{url}/config")[0] == 401
+        for path in ("queue/join", "upload", "run/predict"):
+            assert ask(f"{url}/gradio_api/{path}", b"{}")[0] in (401, 422), path
+        for word, code in (("wrong", 400), ("secret", 200)):
+            form = urllib.parse.urlencode({"username": "me", "password": word}).encode()
+            assert ask(f"{url}/login", form)[0] == code
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("me", "give USER:PASSWORD-FILE"),
+        (":word", "give USER:PASSWORD-FILE"),
+        ("me:absent", "not readable"),
+        ("me:empty", "is empty"),
+    ],
+)
+def test_a_bad_password_file(place: Path, text: str, words: str) -> None:
+    (place / "empty").write_text("\n")
+    with pytest.raises(IgosError, match=words):
+        guard.read_auth(text)
+
+
+NET = ("serve", "--model", "net.py:classifier", "--device", "cpu")
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that ends when it has begun."""
+    monkeypatch.setattr("uvicorn.Server.run", lambda *_, **__: None)
+
+
+@pytest.mark.usefixtures("place", "at_once")
+def test_serve_says_where(run: Run) -> None:
+    code, out, err = run(*NET, "--port", "0")
+    assert (code, err) == (0, "")
+    assert out.startswith("http://127.0.0.1:")
+
+
+@pytest.mark.usefixtures("place", "at_once")
+def test_serve_warns_when_others_can_reach_it(run: Run) -> None:
+    code, _, err = run(*NET, "--port", "0", "--host", "0.0.0.0")
+    assert code == 0
+    assert "igos: warning: 0.0.0.0: open to everybody who can reach this machine" in err
+
+
+@pytest.mark.usefixtures("place")
+def test_serve_says_what_is_wrong(run: Run) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        code, _, err = run(*NET, "--port", port)
+    assert code == 2
+    assert f"127.0.0.1 port {port}: cannot be opened (Address already in use" in err
+    assert run(*NET, "--port", "99999")[0] == 2
+    assert run(*NET, "--host", "no.such.host.invalid")[0] == 2
+    assert run(*NET, "--auth", "me")[0] == 2
+    assert run("serve", "--model", "nothing", "--port", "0")[0] == 2
+
+
+def test_serve_without_gradio_says_what_to_install(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("server", "page", "wiring"):
+        monkeypatch.delitem(sys.modules, f"igos.app.{name}", raising=False)
+    monkeypatch.delattr("igos.app.server", raising=False)
+    monkeypatch.setitem(sys.modules, "gradio", None)
+    code, _, err = run("serve")
+    assert code == 2
+    assert err == "igos: the web page needs Gradio: pip install 'igos[web]'\n"
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_serve_ends_without_a_word_and_leaves_nothing(place: Path, ending: signal.Signals) -> None:
+    """As a process of its own, with a visitor who stays."""
+    temporary = place / "temporary"
+    temporary.mkdir()
+    with subprocess.Popen(
+        [sys.executable, "-m", "igos.cli", *NET, "--port", "0"],
+        env={**os.environ, "TMPDIR": str(temporary)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout
+        url = process.stdout.readline().split()[0]
+        with urllib.request.urlopen(f"{url}/gradio_api/heartbeat/me") as visitor:
+            assert visitor.readline() == b"data: ALIVE\n"
+            assert list(temporary.glob("igos-*"))
+            process.send_signal(ending)
+            out, err = process.communicate()
+    assert (process.returncode, out, err) == (0, "", "")
+    assert not list(temporary.glob("igos-*"))
+    assert not [path for path in temporary.rglob("*") if path.is_file()]  # Gradio has empty folders
