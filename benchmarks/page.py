@@ -1,6 +1,7 @@
 """The web page under ten visitors at once: seconds, the slider's milliseconds, memory.
 
-    python benchmarks/page.py --visitors 10
+    python benchmarks/page.py --visitors 10 --rounds 3
+    python benchmarks/page.py --rounds 8 --method gradcam    # does memory stop growing?
 
 The server is a process of its own; its memory is read from /proc, so this runs on Linux.
 """
@@ -13,6 +14,7 @@ import sys
 import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import chain, repeat
 from pathlib import Path
 
@@ -35,14 +37,14 @@ def post(url: str, message: object) -> None:
         assert "output" in reply.read().decode()
 
 
-def visit(url: str, rounds: int) -> list[float]:
+def visit(url: str, method: str, drags: int) -> list[float]:
     """One visitor: the sample, an explanation, and drags of the slider; their seconds."""
     client = Client(url, verbose=False)
     try:
         client.predict(api_name="/sample")
-        client.predict("igos", *QUESTION, "deletion", 20, api_name="/explain")
+        client.predict(method, *QUESTION, "deletion", 20, api_name="/explain")
         took = []
-        for percent in range(0, 100, max(1, 100 // rounds)):
+        for percent in range(0, 100, max(1, 100 // drags)):
             asked = {"data": ["deletion", percent], "session_hash": client.session_hash}
             start = time.perf_counter()
             post(f"{url}/gradio_api/run/drag", asked)
@@ -55,6 +57,8 @@ def visit(url: str, rounds: int) -> list[float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--visitors", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--method", default="igos")
     parser.add_argument("--drags", type=int, default=20)
     options = parser.parse_args()
     command = [sys.executable, "-m", "igos.cli", "serve", "--port", "0"]
@@ -62,16 +66,17 @@ def main() -> None:
         assert server.stdout
         url = server.stdout.readline().split()[0]
         try:
-            alone = visit(url, options.drags)
+            one = partial(visit, url, options.method)
+            alone = one(options.drags)
             before = memory(server.pid)
             print(
                 f"one drag, alone: {1000 * statistics.median(alone):.0f} ms, "
                 f"at most {1000 * max(alone):.0f} ms"
             )
-            for at in range(1, 4):
+            for at in range(1, options.rounds + 1):
                 start = time.perf_counter()
                 with ThreadPoolExecutor(options.visitors) as pool:
-                    visits = pool.map(visit, repeat(url, options.visitors), repeat(options.drags))
+                    visits = pool.map(one, repeat(options.drags, options.visitors))
                     drags = list(chain.from_iterable(visits))
                 seconds = time.perf_counter() - start
                 high = memory(server.pid)

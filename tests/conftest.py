@@ -9,13 +9,13 @@ from hypothesis import settings
 from PIL import Image
 from torch import nn
 
-from browser import browser
+from browser import browser, screenshots
 from igos import cli
 from igos.experiments.bench import Bench
 from igos.problem import Problem
 from small import NET_FILE, Run, TinyNet, random, single
 
-__all__ = ["browser"]  # a fixture of another file, for whoever asks for it
+__all__ = ["browser", "screenshots"]  # fixtures of another file, for whoever asks
 
 # The same examples every time, and no timing that decides a test.
 settings.register_profile("igos", deadline=None, derandomize=True, database=None)

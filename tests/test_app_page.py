@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +14,7 @@ import pytest
 from PIL import Image
 
 import igos
-from browser import outside
+from browser import PHONE, WIDE, outside, shot
 from serving import running
 from small import NET_FILE
 
@@ -351,36 +350,24 @@ def test_the_browser_refuses_what_is_outside(page: "Page") -> None:
     assert page.evaluate(tried) == "TypeError"
 
 
-@pytest.mark.skipif("IGOS_SCREENSHOTS" not in os.environ, reason="IGOS_SCREENSHOTS is not set")
-def test_screenshots(browser: "Browser") -> None:
+def test_screenshots(browser: "Browser", screenshots: Path) -> None:
     """The pictures of docs/web.md: the bundled network and the sample."""
-    folder = Path(os.environ["IGOS_SCREENSHOTS"])
-    wide, phone = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
     with running("efficientnet_lite0") as (url, _):
-        page = browser.new_page(viewport=wide)  # type: ignore[arg-type]
+        page = browser.new_page(viewport=WIDE)
         page.set_default_timeout(300_000)
         page.goto(url)
         button(page, "Use the sample photo").click()
         page.locator("#predictions li").first.wait_for()
         explain(page)
-        shot(page, folder / "web.png")
+        shot(page, screenshots / "web.png")
         page.emulate_media(color_scheme="dark")
-        shot(page, folder / "web_dark.png")
+        shot(page, screenshots / "web_dark.png")
         page.emulate_media(color_scheme="light")
-        page.set_viewport_size(phone)  # type: ignore[arg-type]
-        shot(page, folder / "web_phone.png")
-        page.set_viewport_size(wide)  # type: ignore[arg-type]
+        page.set_viewport_size(PHONE)
+        shot(page, screenshots / "web_phone.png")
+        page.set_viewport_size(WIDE)
         page.get_by_role("tab", name="Compare").click()
         button(page, "Compare").click()
         page.locator("#compare-command code").wait_for()
-        shot(page, folder / "compare_page.png")
+        shot(page, screenshots / "compare_page.png")
         page.close()
-
-
-def shot(page: "Page", path: Path) -> None:
-    """The whole page in 256 colours: a third of the bytes."""
-    page.mouse.move(0, 0)
-    page.wait_for_timeout(500)  # transitions end
-    picture = Image.open(io.BytesIO(page.screenshot(full_page=True))).convert("RGB")
-    picture.quantize(palette=picture.quantize(256)).save(path, optimize=True)  # with dithering
-    assert path.stat().st_size < 500_000

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+import skimage.data
 import torch
 from PIL import Image
 
+from browser import PHONE, WIDE, shot
 from igos.plot import overlay
 from igos.report import write_report
+from small import Run
 from small_report import CORNER, EVIL, NAMES, QUESTION, in_page, make_photos, make_store
 
 if TYPE_CHECKING:
@@ -231,3 +234,22 @@ def test_every_control_has_a_name(visit: Open, report: Path) -> None:
     assert pictures.evaluate_all("all => all.every(one => one.ariaLabel && one.role === 'img')")
     levels = page.locator("h1, h2, h3, h4").evaluate_all("all => all.map(one => +one.tagName[1])")
     assert all(after - before <= 1 for before, after in pairwise(levels))
+
+
+def test_screenshots(visit: Open, screenshots: Path, run: Run, tmp_path: Path) -> None:
+    """The pictures of docs/report.md: the bundled network and scikit-image's free photos."""
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    for name in ("astronaut", "chelsea", "coffee", "rocket"):
+        Image.fromarray(getattr(skimage.data, name)()).save(photos / f"{name}.png")
+    store, out = str(tmp_path / "run.sqlite"), tmp_path / "report.html"
+    methods = "igos-two-sided,igos,gradcam,random"
+    given = ("--methods", methods, "--resolutions", "28,7", "--device", "cpu", "--out", store)
+    assert run("evaluate", str(photos), *given)[0] == 0
+    write_report(Path(store), out)
+    page = visit(out, viewport=WIDE)
+    shot(page, screenshots / "report.png", whole=False)
+    for name, size in (("report_photos.png", WIDE), ("report_phone.png", PHONE)):
+        page.set_viewport_size(size)
+        page.get_by_role("heading", name="Photos", exact=True).evaluate("e => e.scrollIntoView()")
+        shot(page, screenshots / name, whole=False)
