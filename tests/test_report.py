@@ -261,7 +261,10 @@ def test_the_command_makes_it_again(place: Path, run: Run) -> None:
         "--limit",
         "2",
         "--no-heatmaps",
+        "--weights",
+        "weak net.pth",
     )
+    torch.save({"gain": torch.tensor(50.0)}, place / "weak net.pth")  # its own are 60
     assert run("evaluate", ".", *NET, *words, *rest, "--out", "run.sqlite")[0] == 0
     code, _, err = run("report", "run.sqlite", "--model", "net.py:classifier")
     assert (code, err) == (0, "")
