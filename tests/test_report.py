@@ -197,6 +197,25 @@ def test_photos_that_moved_or_changed(store: Path, out: Path, run: Run) -> None:
     assert "1 photo was not found" in run(*words)[2]
 
 
+def test_photos_of_several_questions_count_once(store: Path, out: Path) -> None:
+    folder = store.parent / "photos"
+    make_store(store, folder, question={**QUESTION, "weights": "other"})
+    write_report(store, out)
+    html = out.read_text()
+    assert len(in_page(html, "data")["cards"]) == 8
+    assert "<b>4</b> photos<" in html
+    assert "<b>1</b> photo with warnings<" in html
+    assert "Photos with warnings <span class=count>1</span>" in html
+    assert re.findall(r"<details><summary>the model predicts.*?<span class=count>(\d+)<", html) == [
+        "1"
+    ]
+    assert html.count("<li><b>&lt;b&gt;&amp;amp;.jpg</b> the model predicts") == 1
+    assert html.count("data:image/jpeg") == 4
+    assert [in_page(html, f"pictures-{at}")["photo"] for at in range(4, 8)] == [0, 1, 2, 3]
+    folder.rename(store.parent / "moved")
+    assert write_report(store, out) == ["4 photos were not found, or have changed (--photos)."]
+
+
 def test_the_gallery_can_be_limited(store: Path, out: Path) -> None:
     assert write_report(store, out, limit=2) == ["The gallery has 2 of 4 photos (--limit)."]
     assert [card["name"] for card in in_page(out.read_text(), "data")["cards"]] == list(NAMES[:2])

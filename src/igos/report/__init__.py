@@ -46,7 +46,7 @@ def write_report(
         ]
     if len(wanted) < data.photos:
         notes.append(f"The gallery has {len(wanted):,} of {data.photos:,} photos (--limit).")
-    if missing := sum(one.picture is None for one in shown):
+    if missing := len({one.card.photo for one in shown if one.picture is None}):
         were = "photo was not found, or has" if missing == 1 else "photos were not found, or have"
         notes.append(f"{missing:,} {were} changed (--photos).")
     from igos.plot import colours
