@@ -322,6 +322,34 @@ def test_the_code_of_ones_own_model_is_not_run_unasked(place: Path, run: Run) ->
 
 
 @pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("raise ValueError('too blue')", "ValueError: too blue"),
+        ("return torch.zeros(2, 3, 4, 4)", "RuntimeError: permute"),
+    ],
+)
+def test_a_photo_that_preprocessing_fails_on_is_shown_whole(
+    place: Path, run: Run, fault: str, reason: str
+) -> None:
+    words = ("--methods", "random", "--resolutions", "8", "--out", "r.sqlite")
+    assert run("evaluate", ".", *NET, *words)[0] == 0
+    start = "    def preprocess(photo):\n"
+    changed = f"{start}        if photo.getpixel((10, 10))[2] > 200:\n            {fault}\n"
+    (place / "net.py").write_text((place / "net.py").read_text().replace(start, changed))
+    code, _, err = run("report", "r.sqlite", "--model", "net.py:classifier")
+    assert code == 0
+    told = "1 photo is whole, beside its heatmaps: blue.jpg: the model's preprocessing failed: "
+    assert f"igos: {told}{reason}" in err
+    html = (place / "report.html").read_text()
+    shown = {}
+    for at, card in enumerate(in_page(html, "data")["cards"]):
+        pictures = in_page(html, f"pictures-{at}")
+        jpeg = base64.b64decode(pictures["photo"].partition(",")[2])
+        shown[card["name"]] = pictures["fits"], Image.open(io.BytesIO(jpeg)).size
+    assert shown == {"blue.jpg": (False, (40, 40)), "red.png": (True, (32, 32))}
+
+
+@pytest.mark.parametrize(
     ("words", "message"),
     [
         (("nowhere.sqlite",), "no such file"),

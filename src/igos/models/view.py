@@ -29,9 +29,9 @@ class View:
         """The part of the photo that the network saw, as it saw it."""
         try:
             pixels = self.normalisation.pixels(self.preprocess(photo)).clamp(0, 1)
+            return Image.fromarray((255 * pixels).round().byte().permute(1, 2, 0).numpy())
         except Exception as error:  # somebody else's code
             raise IgosError(f"the model's preprocessing failed: {first_line(error)}") from error
-        return Image.fromarray((255 * pixels).round().byte().permute(1, 2, 0).numpy())
 
 
 def view(name: str) -> View:
