@@ -361,7 +361,7 @@ def test_a_photo_that_preprocessing_fails_on_is_shown_whole(
         (("run.sqlite", "--out", "run.sqlite"), "that is the store"),
         (("run.sqlite", "--photos", "nowhere"), "photos 'nowhere': no such file or folder"),
         (("run.sqlite", "--against", "igoss"), "did you mean 'igos'"),
-        (("run.sqlite", "--model", "timm:nothing"), "model 'timm:nothing'"),
+        (("run.sqlite", "--model", "timm:nothing"), "unknown timm model 'nothing': "),
         (("run.sqlite", "--min-probability", "1"), "no results in it for photos of probability 1"),
         (("run.sqlite", "--limit", "-1"), "Invalid value for '--limit'"),
     ],
