@@ -361,6 +361,24 @@ def test_unknown_names_get_the_nearest_ones() -> None:
             load(name)
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["torchvision:resnet51", "torchvision:resnet50@BAD", "timm:nothing", "timm:resnet50x"],
+)
+def test_a_view_says_of_unknown_names_what_loading_says(name: str) -> None:
+    with pytest.raises(IgosError) as loading:
+        load(name, device="cpu")
+    with pytest.raises(IgosError) as viewing:
+        view(name)
+    assert str(viewing.value) == str(loading.value)
+
+
+def test_a_view_of_no_bundled_model() -> None:
+    reason = "unknown model 'efficientnet_lite9': did you mean 'efficientnet_lite2'"
+    with pytest.raises(IgosError, match=reason):
+        view("efficientnet_lite9")
+
+
 @pytest.mark.parametrize("name", ["timm:resnet18", "torchvision:resnet18", "hf:someone/something"])
 def test_without_a_network_the_remedy_is_said(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

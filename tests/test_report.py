@@ -197,6 +197,25 @@ def test_photos_that_moved_or_changed(store: Path, out: Path, run: Run) -> None:
     assert "1 photo was not found" in run(*words)[2]
 
 
+def test_photos_of_several_questions_count_once(store: Path, out: Path) -> None:
+    folder = store.parent / "photos"
+    make_store(store, folder, question={**QUESTION, "weights": "other"})
+    write_report(store, out)
+    html = out.read_text()
+    assert len(in_page(html, "data")["cards"]) == 8
+    assert "<b>4</b> photos<" in html
+    assert "<b>1</b> photo with warnings<" in html
+    assert "Photos with warnings <span class=count>1</span>" in html
+    assert re.findall(r"<details><summary>the model predicts.*?<span class=count>(\d+)<", html) == [
+        "1"
+    ]
+    assert html.count("<li><b>&lt;b&gt;&amp;amp;.jpg</b> the model predicts") == 1
+    assert html.count("data:image/jpeg") == 4
+    assert [in_page(html, f"pictures-{at}")["photo"] for at in range(4, 8)] == [0, 1, 2, 3]
+    folder.rename(store.parent / "moved")
+    assert write_report(store, out) == ["4 photos were not found, or have changed (--photos)."]
+
+
 def test_the_gallery_can_be_limited(store: Path, out: Path) -> None:
     assert write_report(store, out, limit=2) == ["The gallery has 2 of 4 photos (--limit)."]
     assert [card["name"] for card in in_page(out.read_text(), "data")["cards"]] == list(NAMES[:2])
@@ -261,7 +280,10 @@ def test_the_command_makes_it_again(place: Path, run: Run) -> None:
         "--limit",
         "2",
         "--no-heatmaps",
+        "--weights",
+        "weak net.pth",
     )
+    torch.save({"gain": torch.tensor(50.0)}, place / "weak net.pth")  # its own are 60
     assert run("evaluate", ".", *NET, *words, *rest, "--out", "run.sqlite")[0] == 0
     code, _, err = run("report", "run.sqlite", "--model", "net.py:classifier")
     assert (code, err) == (0, "")
@@ -300,6 +322,34 @@ def test_the_code_of_ones_own_model_is_not_run_unasked(place: Path, run: Run) ->
 
 
 @pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("raise ValueError('too blue')", "ValueError: too blue"),
+        ("return torch.zeros(2, 3, 4, 4)", "RuntimeError: permute"),
+    ],
+)
+def test_a_photo_that_preprocessing_fails_on_is_shown_whole(
+    place: Path, run: Run, fault: str, reason: str
+) -> None:
+    words = ("--methods", "random", "--resolutions", "8", "--out", "r.sqlite")
+    assert run("evaluate", ".", *NET, *words)[0] == 0
+    start = "    def preprocess(photo):\n"
+    changed = f"{start}        if photo.getpixel((10, 10))[2] > 200:\n            {fault}\n"
+    (place / "net.py").write_text((place / "net.py").read_text().replace(start, changed))
+    code, _, err = run("report", "r.sqlite", "--model", "net.py:classifier")
+    assert code == 0
+    told = "1 photo is whole, beside its heatmaps: blue.jpg: the model's preprocessing failed: "
+    assert f"igos: {told}{reason}" in err
+    html = (place / "report.html").read_text()
+    shown = {}
+    for at, card in enumerate(in_page(html, "data")["cards"]):
+        pictures = in_page(html, f"pictures-{at}")
+        jpeg = base64.b64decode(pictures["photo"].partition(",")[2])
+        shown[card["name"]] = pictures["fits"], Image.open(io.BytesIO(jpeg)).size
+    assert shown == {"blue.jpg": (False, (40, 40)), "red.png": (True, (32, 32))}
+
+
+@pytest.mark.parametrize(
     ("words", "message"),
     [
         (("nowhere.sqlite",), "no such file"),
@@ -311,7 +361,7 @@ def test_the_code_of_ones_own_model_is_not_run_unasked(place: Path, run: Run) ->
         (("run.sqlite", "--out", "run.sqlite"), "that is the store"),
         (("run.sqlite", "--photos", "nowhere"), "photos 'nowhere': no such file or folder"),
         (("run.sqlite", "--against", "igoss"), "did you mean 'igos'"),
-        (("run.sqlite", "--model", "timm:nothing"), "model 'timm:nothing'"),
+        (("run.sqlite", "--model", "timm:nothing"), "unknown timm model 'nothing': "),
         (("run.sqlite", "--min-probability", "1"), "no results in it for photos of probability 1"),
         (("run.sqlite", "--limit", "-1"), "Invalid value for '--limit'"),
     ],

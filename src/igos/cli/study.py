@@ -126,6 +126,7 @@ def evaluate(
             started=datetime.now(UTC).isoformat(timespec="seconds"),
             arguments={
                 "photos": str(photos),
+                "weights": None if weights is None else str(weights),
                 "methods": chosen,
                 "resolutions": resolutions,
                 "limit": limit,

@@ -13,7 +13,7 @@ import torchvision
 from PIL import Image
 from torch import Tensor
 
-from igos.errors import IgosError, first_line
+from igos.errors import IgosError, first_line, unknown
 from igos.image import Normalisation
 
 
@@ -29,9 +29,9 @@ class View:
         """The part of the photo that the network saw, as it saw it."""
         try:
             pixels = self.normalisation.pixels(self.preprocess(photo)).clamp(0, 1)
+            return Image.fromarray((255 * pixels).round().byte().permute(1, 2, 0).numpy())
         except Exception as error:  # somebody else's code
             raise IgosError(f"the model's preprocessing failed: {first_line(error)}") from error
-        return Image.fromarray((255 * pixels).round().byte().permute(1, 2, 0).numpy())
 
 
 def view(name: str) -> View:
@@ -39,16 +39,16 @@ def view(name: str) -> View:
     prefix, _, rest = name.partition(":")
     try:
         if name.startswith("efficientnet_lite"):
-            return timm_view(timm.get_pretrained_cfg(f"tf_{name}").to_dict())
+            return _bundled_view(name)
         if prefix == "timm":
-            return timm_view(timm.get_pretrained_cfg(rest).to_dict())
+            return _timm_view(rest)
         if prefix == "torchvision":
-            model, _, tag = rest.partition("@")
-            choices: Any = torchvision.models.get_model_weights(model)
-            return torchvision_view(choices[tag] if tag else next(iter(choices)))
+            return _torchvision_view(rest)
         if prefix == "hf":
             return _hugging_face_view(rest)
-    except Exception as error:  # of timm, torchvision, transformers: a name that they do not know
+    except IgosError:
+        raise
+    except Exception as error:  # of timm, torchvision, transformers: weights they do not know
         raise IgosError(f"model {name!r}: {first_line(error)}") from error
     raise IgosError(f"model {name!r}: its preprocessing is not known without running its code")
 
@@ -87,6 +87,36 @@ def hugging_face_view(processor: Any, config: Any) -> View:
         Normalisation(tuple(processor.image_mean), tuple(processor.image_std)),
         tuple(labels[index] for index in sorted(labels)),
     )
+
+
+def _bundled_view(name: str) -> View:
+    from igos.models import BUNDLED  # not above: it imports this module
+
+    if name not in BUNDLED:
+        raise unknown("model", name, BUNDLED, remedy=f"give {' or '.join(BUNDLED)}")
+    return timm_view(timm.get_pretrained_cfg(f"tf_{name}").to_dict())
+
+
+def _timm_view(name: str) -> View:
+    from igos.models.sources import timm_names  # not above: it imports this module
+
+    if name.partition(".")[0] not in timm_names():
+        raise unknown("timm model", name, timm_names(), remedy="see: igos models timm:WORD")
+    return timm_view(timm.get_pretrained_cfg(name).to_dict())
+
+
+def _torchvision_view(name: str) -> View:
+    from igos.models.sources import torchvision_names  # not above: it imports this module
+
+    model, _, tag = name.partition("@")
+    if model not in torchvision_names():
+        remedy = "see: igos models torchvision:WORD"
+        raise unknown("torchvision model", model, torchvision_names(), remedy=remedy)
+    choices: Any = torchvision.models.get_model_weights(model)
+    if tag and tag not in choices.__members__:
+        remedy = f"{model} has {', '.join(choices.__members__)}"
+        raise unknown("torchvision weights", tag, choices.__members__, remedy=remedy)
+    return torchvision_view(choices[tag] if tag else next(iter(choices)))
 
 
 def _hugging_face_view(name: str) -> View:

@@ -1,6 +1,7 @@
 """An evaluation as one HTML file: tables, curves, and a gallery of photos and heatmaps."""
 
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 
 from igos.errors import IgosError
@@ -46,9 +47,10 @@ def write_report(
         ]
     if len(wanted) < data.photos:
         notes.append(f"The gallery has {len(wanted):,} of {data.photos:,} photos (--limit).")
-    if missing := sum(one.picture is None for one in shown):
+    if missing := len({one.card.photo for one in shown if one.picture is None}):
         were = "photo was not found, or has" if missing == 1 else "photos were not found, or have"
         notes.append(f"{missing:,} {were} changed (--photos).")
+    notes += _whole(shown)
     from igos.plot import colours
 
     content = b"".join(page(data, shown, colours=colours(), notes=notes))
@@ -69,6 +71,19 @@ def _views(data: Gathered, model: str | None) -> tuple[dict[int, View | None], l
             if given is None:
                 notes.append(f"Photos are whole, beside their heatmaps: {error} (--model).")
     return views, list(dict.fromkeys(notes))
+
+
+def _whole(shown: Sequence[Shown]) -> list[str]:
+    """What to say of photos on which the model's preprocessing failed."""
+    troubles = {
+        one.card.photo: f"{one.card.name}: {one.picture.trouble}"
+        for one in shown
+        if one.picture is not None and one.picture.trouble
+    }
+    if not troubles:
+        return []
+    are = "photo is whole, beside its" if len(troubles) == 1 else "photos are whole, beside their"
+    return [f"{len(troubles):,} {are} heatmaps: {next(iter(troubles.values()))}."]
 
 
 def _given(model: str) -> View:

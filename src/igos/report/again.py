@@ -26,7 +26,8 @@ def command(arguments: dict[str, Any], question: dict[str, Any]) -> str | None:
             value = "FILE"
         if value is not None and value != "own":  # the precision of a model of one's own
             words += [f"--{name}", value]
-    for name in ("limit", "min_probability", "seed"):
+    # The question has the weights' digest; where they came from is in newer stores alone.
+    for name in ("weights", "limit", "min_probability", "seed"):
         if arguments.get(name) is not None:
             words += [f"--{name.replace('_', '-')}", arguments[name]]
     if arguments.get("heatmaps") is False:

@@ -111,6 +111,11 @@ class Gathered:
     def photos(self) -> int:
         return len({card.photo for card in self.cards})
 
+    @property
+    def warned(self) -> int:
+        """Photos with a warning, to whichever question."""
+        return len({card.photo for card in self.cards if card.warnings})
+
 
 def gather(store: Path, *, against: str | None = None, min_probability: float = 0.0) -> Gathered:
     """Read a store; the tables' figures are those of `igos table`."""

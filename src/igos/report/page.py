@@ -54,8 +54,9 @@ def page(
         f'<p class="summary">{_summary(data)}</p><nav aria-label=Sections>{links}</nav></header>'
         f"<main>{body}</main>{_json('data', _data(data, gallery, colours))}"
     ).encode(errors="replace")
+    holders = _holders(gallery)
     for at, shown in enumerate(gallery):
-        yield _json(f"pictures-{at}", _pictures(shown)).encode(errors="replace")
+        yield _json(f"pictures-{at}", _pictures(at, shown, holders)).encode(errors="replace")
     yield f"<script>{program}</script></body></html>\n".encode()
 
 
@@ -88,13 +89,12 @@ def _summary(data: Gathered) -> str:
     """How much there is, in a line."""
     methods = len({one.row.method for one in data.configurations})
     heatmaps = sum(len(one.answers) for one in data.configurations)
-    warned = sum(bool(card.warnings) for card in data.cards)
     counts = [
         (data.photos, "photo", "photos"),
         (methods, "method", "methods"),
         (heatmaps, "heatmap", "heatmaps"),
         (len(data.failures), "failure", "failures"),
-        (warned, "photo with warnings", "photos with warnings"),
+        (data.warned, "photo with warnings", "photos with warnings"),
     ]
     told = [f"<b>{count:,}</b> {one if count == 1 else more}" for count, one, more in counts]
     if data.min_probability:
@@ -185,10 +185,24 @@ def _card(data: Gathered, shown: Shown) -> dict[str, Any]:
     }
 
 
-def _pictures(shown: Shown) -> dict[str, Any]:
+def _holders(gallery: Sequence[Shown]) -> dict[bytes, int]:
+    """The first card with each photo; the other questions' need not carry it again."""
+    holders: dict[bytes, int] = {}
+    for at, shown in enumerate(gallery):
+        if shown.picture is not None:
+            holders.setdefault(shown.picture.jpeg, at)
+    return holders
+
+
+def _pictures(at: int, shown: Shown, holders: dict[bytes, int]) -> dict[str, Any]:
+    """A card's photo, or the number of the card that has it, and its heatmaps."""
     picture = shown.picture
+    photo: str | int | None = None
+    if picture is not None:
+        holder = holders[picture.jpeg]
+        photo = f"data:image/jpeg;base64,{text(picture.jpeg)}" if holder == at else holder
     return {
-        "photo": picture and f"data:image/jpeg;base64,{text(picture.jpeg)}",
+        "photo": photo,
         "fits": bool(picture and picture.fits),
         "heats": {
             number: [*heat.shape, text(heat.tobytes())] for number, heat in shown.heats.items()

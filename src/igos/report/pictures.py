@@ -33,6 +33,7 @@ class Picture:
 
     jpeg: bytes
     fits: bool  # it is what the network saw, so a heatmap can be laid over it
+    trouble: str = ""  # why it is not, though the network's view is known
 
 
 def places(store: Path, runs: Sequence[Run], given: Path | None) -> list[Path]:
@@ -61,8 +62,18 @@ def picture(card: Card, folders: Iterable[Path], view: View | None) -> Picture |
         if hashlib.sha256(content).hexdigest() == card.sha256:
             with quiet():
                 photo = decode(card.name, content)
-            return Picture(_jpeg(photo if view is None else view.seen(photo)), view is not None)
+            return _seen(photo, view)
     return None
+
+
+def _seen(photo: Image.Image, view: View | None) -> Picture:
+    """As the network saw it; whole where that is not known or fails."""
+    if view is None:
+        return Picture(_jpeg(photo), fits=False)
+    try:
+        return Picture(_jpeg(view.seen(photo)), fits=True)
+    except IgosError as error:  # the model's code; the other photos may pass it
+        return Picture(_jpeg(photo), fits=False, trouble=str(error))
 
 
 def _jpeg(photo: Image.Image) -> bytes:

@@ -123,14 +123,18 @@
     return article;
   }
 
+  const read = (at) => JSON.parse(document.getElementById(`pictures-${at}`).textContent);
+
   // Pictures are made for cards near the window and dropped elsewhere: hundreds would not fit.
   async function fill(article) {
     const card = data.cards[article.dataset.at];
-    const pictures = JSON.parse(document.getElementById(`pictures-${article.dataset.at}`).textContent);
+    const pictures = read(article.dataset.at);
+    // What several questions see alike is in the page once; the other cards have its card's number.
+    const source = typeof pictures.photo === "number" ? read(pictures.photo).photo : pictures.photo;
     const box = article.querySelector(".photo");
     let photo = null;
-    if (pictures.photo) {
-      photo = element("img", { src: pictures.photo, alt: `${card.name}, ${first(card.target)}` });
+    if (source) {
+      photo = element("img", { src: source, alt: `${card.name}, ${first(card.target)}` });
       await photo.decode();
       if (!near.has(article)) return;
       box.replaceChildren(photo);

@@ -16,7 +16,7 @@ from igos.study.table import Row
 WANTED = {"deletion": "small is good", "insertion": "large is good"}
 BEST: dict[str, Callable[[Iterable[float]], float]] = {"deletion": min, "insertion": max}
 LEFT = {"method", *WANTED}  # columns that start at the left
-SHOWN = 200  # failures, and photos of one kind of warning, that are listed
+SHOWN = 200  # failures, and warnings of one kind, that are listed
 
 
 def results(data: Gathered, looks: dict[str, int]) -> str:
@@ -183,18 +183,23 @@ def troubles(data: Gathered) -> str:
             "<thead><tr><th scope=col>photo<th scope=col>method<th scope=col>reason</thead>"
             f"<tbody>{''.join(lines)}</tbody></table></div>{_more(len(data.failures))}"
         )
-    kinds: dict[str, list[str]] = defaultdict(list)
-    for card in data.cards:
-        for warning in card.warnings:
-            kinds[kind(warning)].append(f"<li><b>{escape(card.name)}</b> {escape(warning)}</li>")
-    warned = sum(bool(card.warnings) for card in data.cards)
-    parts.append(f"<h3>Photos with warnings <span class=count>{warned:,}</span></h3>")
+    parts.append(f"<h3>Photos with warnings <span class=count>{data.warned:,}</span></h3>")
     parts += [
-        f"<details><summary>{escape(title)} <span class=count>{len(lines):,}</span></summary>"
+        f"<details><summary>{escape(title)} <span class=count>{photos:,}</span></summary>"
         f"<ul>{''.join(lines[:SHOWN])}</ul>{_more(len(lines))}</details>"
-        for title, lines in sorted(kinds.items(), key=lambda one: -len(one[1]))
+        for title, photos, lines in sorted(_kinds(data), key=lambda one: -one[1])
     ]
     return "".join(parts)
+
+
+def _kinds(data: Gathered) -> list[tuple[str, int, list[str]]]:
+    """Each kind of warning, on how many photos, and its lines; several questions' same is one."""
+    kinds: dict[str, dict[str, int]] = defaultdict(dict)
+    for card in data.cards:
+        for warning in card.warnings:
+            line = f"<li><b>{escape(card.name)}</b> {escape(warning)}</li>"
+            kinds[kind(warning)][line] = card.photo
+    return [(title, len(set(lines.values())), list(lines)) for title, lines in kinds.items()]
 
 
 def _more(count: int) -> str:
