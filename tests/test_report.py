@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 import sqlite3
+import sys
 from dataclasses import replace
 from html import unescape
 from html.parser import HTMLParser
@@ -25,11 +26,13 @@ from igos.report import write_report
 from igos.report.again import command
 from igos.report.charts import bounds, curves
 from igos.report.gather import Answer, gather, kind
+from igos.report.gather import Run as GatheredRun
 from igos.report.pictures import HEAT_BYTES, finest, scaled
 from igos.study.store import Store
 from igos.study.table import summarise
 from small import Run
 from small_report import EVIL, FIGURES, NAMES, QUESTION, in_page, make_photos, make_store
+from test_store import RESULT
 
 
 @pytest.fixture
@@ -84,6 +87,20 @@ def test_only_the_photos_of_the_table(store: Path) -> None:
     with Store(store) as writing:  # a photo that changed: only the last of its name counts
         writing.photo("a.jpg", "other content")
     assert [card.name for card in gather(store).cards] == list(NAMES[1:])
+
+
+def test_a_store_that_is_written_meanwhile(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def writes(_: sqlite3.Connection) -> list[GatheredRun]:
+        with Store(store) as writing:
+            writing.begin(started="", arguments={}, environment={})
+            writing.add_answers(2, {4: RESULT})  # mask on the photo that it had not done
+        return []
+
+    monkeypatch.setattr(sys.modules[gather.__module__], "_runs", writes)
+    for one in gather(store).configurations:
+        assert one.row.photos == len(one.answers)
+        assert one.row.deletion == pytest.approx(one.values("deletion").mean())
+    assert summarise(store)[1].photos == 4
 
 
 def test_a_drawn_curve_is_the_mean_curve(store: Path) -> None:

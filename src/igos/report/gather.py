@@ -13,7 +13,7 @@ import numpy as np
 from igos.answer import Prediction
 from igos.errors import IgosError, unknown
 from igos.study.schema import reading
-from igos.study.table import Row, Values, labels, summarise
+from igos.study.table import Row, Values, labels, rows_of
 
 PARTICULAR = re.compile(r"\d+(\.\d+)?|'[^']*'|\"[^\"]*\"")  # what makes each warning another one
 
@@ -120,6 +120,7 @@ class Gathered:
 def gather(store: Path, *, against: str | None = None, min_probability: float = 0.0) -> Gathered:
     """Read a store; the tables' figures are those of `igos table`."""
     with reading(store) as db:
+        db.execute("BEGIN")  # all of it as it is now, also while igos evaluate writes
         last = {number for (number,) in db.execute("SELECT max(id) FROM photos GROUP BY name")}
         numbers = [number for (number,) in db.execute("SELECT id FROM configurations ORDER BY id")]
         found = {number: _answers(db, number, min_probability, last) for number in numbers}
@@ -132,12 +133,12 @@ def gather(store: Path, *, against: str | None = None, min_probability: float = 
             for number, identity in db.execute("SELECT id, identity FROM questions ORDER BY id")
         }
         home = dict(db.execute("SELECT id, question FROM configurations"))
+        rows = rows_of(
+            db, against=against or "igos", min_probability=min_probability, only=(set(found), last)
+        )
     if not found:
         least = f" for photos of probability {min_probability}" if min_probability else ""
         raise IgosError(f"store {str(store)!r}: there are no results in it{least}")
-    rows = summarise(
-        store, against=against or "igos", min_probability=min_probability, only=(set(found), last)
-    )
     methods = {row.method for row in rows}
     if against is not None and against not in methods:
         remedy = f"give {' or '.join(sorted(methods))}"

@@ -80,16 +80,27 @@ def summarise(
     of that method the one that came first into the store counts.
     """
     with reading(path) as db:
-        configurations = db.execute(
-            "SELECT c.id, q.identity, c.height, c.width, c.method, c.settings "
-            "FROM configurations c JOIN questions q ON q.id = c.question ORDER BY c.id"
-        ).fetchall()
-        if only is not None:
-            configurations = [row for row in configurations if row[0] in only[0]]
-        results = {
-            number: _results(db, number, min_probability, None if only is None else only[1])
-            for number, *_ in configurations
-        }
+        return rows_of(db, against=against, min_probability=min_probability, only=only)
+
+
+def rows_of(
+    db: sqlite3.Connection,
+    *,
+    against: str | None,
+    min_probability: float,
+    only: tuple[Collection[int], Collection[int]] | None,
+) -> list[Row]:
+    """What `summarise` returns, from a store that is open."""
+    configurations = db.execute(
+        "SELECT c.id, q.identity, c.height, c.width, c.method, c.settings "
+        "FROM configurations c JOIN questions q ON q.id = c.question ORDER BY c.id"
+    ).fetchall()
+    if only is not None:
+        configurations = [row for row in configurations if row[0] in only[0]]
+    results = {
+        number: _results(db, number, min_probability, None if only is None else only[1])
+        for number, *_ in configurations
+    }
     references: dict[tuple[str, int, int], _Results] = {}
     for number, *place, method, _ in configurations:
         if method == against and results[number].photos:
