@@ -92,7 +92,7 @@ def test_another_site_may_send_nothing(address: str, headers: dict[str, str], co
 
 
 def test_a_request_has_a_limit(address: str) -> None:
-    connection = http.client.HTTPConnection(address.removeprefix("http://"))
+    connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=20)
     with closing(connection):
         connection.putrequest("POST", "/gradio_api/queue/join")
         connection.putheader("Content-Length", str(52 * 2**20))
