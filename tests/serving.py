@@ -1,5 +1,6 @@
 """The page of `igos serve` on a free port, in a thread of the test's process."""
 
+import gc
 import threading
 import time
 from collections.abc import Iterator
@@ -33,3 +34,10 @@ def running(model: str, **how: Any) -> Iterator[tuple[str, "Actions"]]:
         finally:
             serves.should_exit = True
             thread.join()
+
+
+def held() -> set[str]:
+    """The visitors of whom Gradio itself remembers something."""
+    kind = pytest.importorskip("gradio.state_holder").StateHolder
+    holders = [one for one in gc.get_objects() if type(one) is kind]
+    return {key for one in holders for key in (*one.session_data, *one.time_last_used)}

@@ -68,10 +68,8 @@ def shown_command(html: str) -> list[str]:
     return shlex.split(unescape(match[1]))
 
 
-def test_an_upload_is_classified_and_deleted(actions: Actions) -> None:
-    path = sent("a b.png")
-    parts = actions.upload("me", path, "a b.png")
-    assert not Path(path).exists()
+def test_an_upload_is_classified(actions: Actions) -> None:
+    parts = actions.upload("me", sent("a b.png"), "a b.png")
     assert parts["target"] == 0
     assert parts["notice"] == ""
     logits = actions.worker.classifier.module(
@@ -89,11 +87,15 @@ def test_an_upload_is_classified_and_deleted(actions: Actions) -> None:
     )
 
 
-def test_what_is_no_photo_is_said_by_its_own_name_and_deleted(actions: Actions) -> None:
+def test_two_visitors_send_the_same_photo(actions: Actions) -> None:
+    path = sent("red.png")  # Gradio keeps equal files in one place
+    for key in ("me", "you"):
+        assert actions.upload(key, path, "red.png")["notice"] == ""
+
+
+def test_what_is_no_photo_is_said_by_its_own_name(actions: Actions) -> None:
     actions.sample("me")
-    path = sent("odd.jpg", "text.jpg")
-    parts = actions.upload("me", path, "<b>.jpg")
-    assert not Path(path).exists()
+    parts = actions.upload("me", sent("odd.jpg", "text.jpg"), "<b>.jpg")
     assert "photo &#39;&#60;b&#62;.jpg&#39;: not an image that Pillow can read" in parts["notice"]
     assert 'role="alert"' in parts["notice"]
     (end,) = actions.explain("me", RED, AT)  # the photo before is not taken for it
@@ -118,7 +120,7 @@ def test_the_answer_is_that_of_igos_explain(actions: Actions) -> None:
     assert record == other
     for number in (expected.probability, expected.deletion.auc, expected.insertion.auc):
         assert f"<dd>{number:.3f}</dd>" in shown["numbers"]
-    assert (shown["busy"], shown["progress"]) == (False, "")
+    assert (shown["busy"], shown["progress"]) == ("", "")
 
 
 def test_frames_lead_to_the_heatmap(actions: Actions, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,10 +178,15 @@ def test_a_run_ends_when_nobody_listens(actions: Actions, monkeypatch: pytest.Mo
 def test_stop_is_said(actions: Actions) -> None:
     actions.sample("me")
     actions.wait("progress", "me")
-    assert "Stopped before it began" in actions.stop("progress", "me")["progress"]
-    (end,) = actions.explain("me", RED, AT)
-    assert "Stopped." in end["progress"]
-    assert end["busy"] is False
+    assert actions.stop("me") == {}  # still busy: no other run can come before it
+    queued = {
+        "progress": actions.explain("me", RED, AT),
+        "comparing": actions.compare("me", RED, ["igos"]),
+    }
+    for bar, run in queued.items():
+        (end,) = run
+        assert "Stopped before it began." in end[bar]
+        assert end["busy"] == ""
     assert explained(actions)["numbers"]  # the next run is another one
     counting = Counting(actions.worker.classifier, end=20)
     actions.wait("progress", "me")
@@ -188,7 +195,36 @@ def test_stop_is_said(actions: Actions) -> None:
     assert re.search(
         r"Stopped( after iteration \d+. The heatmap so far is not tested)?\.", parts[-1]["progress"]
     )
-    assert actions.stop("progress", "me") == {}  # the run has said it
+
+
+def test_a_run_keeps_its_own_stop(actions: Actions) -> None:
+    actions.sample("me")
+    runs = (actions.explain("me", RED, AT), actions.compare("me", RED, ["igos", "random"]))
+    for run in runs:
+        actions.wait("progress", "me")
+        next(run)
+        actions.stop("me")
+        actions.wait("progress", "me")  # another one is asked for
+        assert any("Stopped" in str(parts) for parts in run)
+
+
+def test_a_stopped_run_leaves_no_older_answer(actions: Actions) -> None:
+    actions.sample("me")
+    explained(actions)
+    list(actions.compare("me", RED, ["random"]))
+    for run in (
+        actions.explain("me", replace(RED, method="mask"), AT),
+        actions.compare("me", RED, ["mask"]),
+    ):
+        actions.wait("progress", "me")
+        next(run)
+        actions.stop("me")
+        list(run)
+    assert actions.drag("me", AT) == {}
+    with pytest.raises(IgosError, match="press Explain"):
+        actions.download("me", "npy", AT, 1.0)
+    with pytest.raises(IgosError, match="press Compare"):
+        actions.download_comparison("me", "json")
 
 
 @pytest.mark.parametrize("kind", [DELETION, INSERTION])
@@ -274,7 +310,7 @@ def test_a_comparison(actions: Actions, run: Run) -> None:
     shown: Parts = {}
     for parts in actions.compare("me", RED, ["igos", "gradcam", "random"]):
         shown |= parts
-    assert shown["busy"] is False
+    assert shown["busy"] == ""
     cards = shown["cards"].split("<article")[1:]
     assert len(cards) == 3
     assert "gradcam" in cards[1]
@@ -307,11 +343,11 @@ def test_a_comparison_is_stopped_between_methods_too(actions: Actions) -> None:
     run = actions.compare("me", RED, ["random", "igos", "mask"])
     for parts in run:
         if "<dd>" in parts.get("cards", ""):
-            actions.stop("comparing", "me")
+            actions.stop("me")
             break
     rest = list(run)
     assert "Stopped after 1 of 3 methods" in rest[-2]["comparing"]
-    assert rest[-1] == {"busy": False}
+    assert rest[-1] == {"busy": ""}
 
 
 def test_a_crash_is_said_logged_and_over(
@@ -326,7 +362,7 @@ def test_a_crash_is_said_logged_and_over(
         broken.setattr("igos.app.work.explain", crash)
         shown = explained(actions)
     assert "ZeroDivisionError: by chance" in shown["notice"]
-    assert shown["busy"] is False
+    assert shown["busy"] == ""
     assert "a request failed" in caplog.text
     assert explained(actions)["numbers"]
 

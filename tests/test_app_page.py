@@ -15,7 +15,7 @@ from PIL import Image
 
 import igos
 from browser import PHONE, WIDE, outside, shot
-from serving import running
+from serving import held, running
 from small import NET_FILE
 
 if TYPE_CHECKING:
@@ -195,6 +195,76 @@ def test_a_run_grows_and_is_stopped(
     explain(page)  # and the next one runs
 
 
+def test_a_run_stopped_in_the_queue_does_not_come_back(
+    page: "Page", site: tuple[str, "Actions", Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = page.context.new_page()
+    other.goto(site[0])
+    for visitor in (page, other):
+        button(visitor, "Use the sample photo").click()
+        visitor.locator("#predictions li").first.wait_for()
+    monkeypatch.setenv("IGOS_TEST_DELAY", "0.02")
+    choose(other, "method", "mask-paper")
+    button(other, "Explain").click()
+    other.locator("#progress progress[max]").wait_for()
+    button(page, "Explain").click()
+    page.get_by_text("Waiting for its turn").wait_for()
+    button(page, "Stop").click()
+    page.get_by_text("Stopping").wait_for()
+    page.wait_for_timeout(300)  # for an answer that would end it too early
+    assert button(page, "Explain").is_disabled()
+    button(other, "Stop").click()
+    page.get_by_text("Stopped before it began.").wait_for()
+    monkeypatch.setenv("IGOS_TEST_DELAY", "0")
+    choose(page, "method", "random")
+    explain(page)
+    assert "--method random" in page.locator("#command code").inner_text()
+
+
+def test_only_its_own_button_stops_a_run(page: "Page", monkeypatch: pytest.MonkeyPatch) -> None:
+    button(page, "Use the sample photo").click()
+    page.locator("#predictions li").first.wait_for()
+    monkeypatch.setenv("IGOS_TEST_DELAY", "0.02")
+    button(page, "Explain").click()
+    page.locator("#progress progress[max]").wait_for()
+    page.get_by_role("tab", name="Compare").click()
+    assert button(page, "Compare").is_disabled()
+    assert button(page, "Stop").is_disabled()
+    page.get_by_role("tab", name="Explain").click()
+    button(page, "Stop").click()
+    page.get_by_text("Stopped").wait_for()
+    page.get_by_role("tab", name="Compare").click()
+    button(page, "Compare").click()
+    page.locator("#comparing progress[max]").wait_for()
+    button(page, "Stop").click()
+    page.get_by_text("Stopped after 0 of 4 methods.").wait_for()
+
+
+def test_a_bad_seed_is_said(page: "Page") -> None:
+    button(page, "Use the sample photo").click()
+    page.locator("#predictions li").first.wait_for()
+    page.get_by_label("Seed").fill("-1")
+    button(page, "Explain").click()
+    page.get_by_text("seed -1").wait_for()
+    assert button(page, "Explain").is_enabled()
+
+
+def test_a_full_queue_is_said(
+    browser: "Browser", site: tuple[str, "Actions", Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("igos.app.page.MOST_WAITING", 0)
+    with running(str(site[2] / "net.py:classifier")) as (url, _):
+        context = browser.new_context()
+        context.set_default_timeout(TIMEOUT)
+        page = context.new_page()
+        page.goto(url)
+        button(page, "Explain").click()
+        page.get_by_text("perhaps too many are waiting").wait_for()
+        assert button(page, "Explain").is_enabled()
+        assert page.locator("#progress progress").count() == 0
+        context.close()
+
+
 def test_compare(page: "Page") -> None:
     button(page, "Use the sample photo").click()
     page.locator("#predictions li").first.wait_for()
@@ -236,6 +306,7 @@ def test_whoever_leaves_is_forgotten_and_their_run_ends(
     page: "Page", site: tuple[str, "Actions", Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, actions, _ = site
+    before = held()
     button(page, "Use the sample photo").click()
     page.locator("#predictions li").first.wait_for()
     monkeypatch.setenv("IGOS_TEST_DELAY", "0.02")
@@ -243,9 +314,12 @@ def test_whoever_leaves_is_forgotten_and_their_run_ends(
     button(page, "Explain").click()
     page.locator("#progress progress[max]").wait_for()
     assert len(actions.sessions) >= 1
+    mine = held() - before
+    assert mine
     page.context.close()
     wait_until(lambda: len(actions.sessions) == 0)
     actions.worker.look("sample", "sample")  # has its turn, so the run is over
+    wait_until(lambda: not mine & held())
 
 
 def wait_until(true: Callable[[], bool]) -> None:

@@ -1,5 +1,7 @@
 """The server of the page: who may ask for what, and how the command fails."""
 
+import http.client
+import json
 import os
 import re
 import signal
@@ -7,20 +9,23 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from igos.errors import IgosError
-from serving import running
+from serving import held, running
 from small import Run
 
 server = pytest.importorskip("igos.app.server", reason="gradio is not installed")
 guard = pytest.importorskip("igos.app.guard")
+page = pytest.importorskip("igos.app.page")
 
 
 @pytest.fixture
@@ -40,9 +45,9 @@ def ask(url: str, data: bytes | None = None, **headers: str) -> tuple[int, dict[
 
 
 def test_the_page_may_ask_nobody_else(address: str) -> None:
-    code, headers, page = ask(address)
+    code, headers, text = ask(address)
     assert code == 200
-    assert "igos: why did the network say that?" in page
+    assert "igos: why did the network say that?" in text
     policy = dict(
         rule.strip().split(" ", 1) for rule in headers["content-security-policy"].split(";")
     )
@@ -56,22 +61,87 @@ def test_nothing_is_served_but_the_page(address: str, place: Path) -> None:
         assert ask(f"{address}/gradio_api/file={path}")[0] in (403, 404)
     for path in ("docs", "redoc", "openapi.json", "monitoring", "monitoring/summary"):
         assert ask(f"{address}/{path}")[0] in (403, 404), path
+    for path in ("gradio_api/deep_link?session_hash=me", "config?deep_link=x", "?deep_link=x"):
+        assert ask(f"{address}/{path}")[0] == 404, path
+    assert ask(f"{address}/config")[0] == 200
 
 
 def test_another_host_name_is_not_answered(address: str) -> None:
     assert ask(address, host="evil.example")[0] == 421
-    assert ask(address, host="localhost:1")[0] == 200
+    assert ask(address, host="127.0.0.2.evil.example")[0] == 421
+    for host in ("localhost:1", "127.0.0.2:1", "[::1]"):
+        assert ask(address, host=host)[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("headers", "code"),
+    [
+        ({}, 200),
+        ({"Origin": "{address}"}, 200),
+        ({"Origin": "https://proxy.example", "Sec-Fetch-Site": "same-origin"}, 200),
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Origin": "http://127.0.0.1:1"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+    ],
+)
+def test_another_site_may_send_nothing(address: str, headers: dict[str, str], code: int) -> None:
+    sent = {name: text.format(address=address) for name, text in headers.items()}
+    assert send(address, b"a", **sent)[0] == code
+    assert ask(address, None, **sent)[0] == 200  # a link to the page is no harm
+
+
+def test_a_request_has_a_limit(address: str) -> None:
+    connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=20)
+    with closing(connection):
+        connection.putrequest("POST", "/gradio_api/queue/join")
+        connection.putheader("Content-Length", str(52 * 2**20))
+        connection.endheaders()
+        assert connection.getresponse().status == 413
+
+
+def send(address: str, content: bytes, **headers: str) -> tuple[int, dict[str, str], str]:
+    """A file, as the page sends it."""
+    head = '--x\r\nContent-Disposition: form-data; name="files"; filename="a.png"\r\n\r\n'
+    kind = {"Content-Type": "multipart/form-data; boundary=x"}
+    body = head.encode() + content + b"\r\n--x--\r\n"
+    return ask(f"{address}/gradio_api/upload", body, **kind, **headers)
+
+
+def until(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@pytest.mark.usefixtures("place")
+def test_an_upload_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    often, age = page.UPLOADS_KEPT
+    assert often + age <= 660
+    monkeypatch.setattr(page, "UPLOADS_KEPT", (0.3, 0.3))
+    with running("net.py:classifier") as (url, _):
+        file = Path(json.loads(send(url, b"a")[2])[0])
+        assert file.exists()
+        until(lambda: not file.exists())
+
+
+def test_gradio_too_forgets_whoever_leaves(address: str) -> None:
+    client = pytest.importorskip("gradio_client").Client(address, verbose=False)
+    try:
+        client.predict(api_name="/sample")
+        assert client.session_hash in held()
+    finally:
+        client.close()
+    until(lambda: client.session_hash not in held())
 
 
 def test_an_upload_has_a_limit(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert server.MAX_UPLOAD == "50mb"
+    assert server.MAX_UPLOAD == 50 * 2**20
     monkeypatch.setattr(server, "MAX_UPLOAD", 1000)
     with running("net.py:classifier") as (url, _):
-        head = '--x\r\nContent-Disposition: form-data; name="files"; filename="a.png"\r\n\r\n'
         for size, code in ((900, 200), (1100, 413)):
-            body = head.encode() + size * b"a" + b"\r\n--x--\r\n"
-            kind = {"Content-Type": "multipart/form-data; boundary=x"}
-            assert ask(f"{url}/gradio_api/upload", body, **kind)[0] == code
+            assert send(url, size * b"a")[0] == code
         folder = Path(os.environ["GRADIO_TEMP_DIR"])
         assert list(folder.rglob("a.png"))
     assert not folder.exists()
@@ -116,9 +186,10 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("place", "at_once")
 def test_serve_says_where(run: Run) -> None:
-    code, out, err = run(*NET, "--port", "0")
-    assert (code, err) == (0, "")
-    assert out.startswith("http://127.0.0.1:")
+    for host in ("127.0.0.1", "127.0.0.2"):
+        code, out, err = run(*NET, "--port", "0", "--host", host)
+        assert (code, err) == (0, "")
+        assert out.startswith(f"http://{host}:")
 
 
 @pytest.mark.usefixtures("place", "at_once")
@@ -137,6 +208,9 @@ def test_serve_says_what_is_wrong(run: Run) -> None:
     assert f"127.0.0.1 port {port}: cannot be opened (Address already in use" in err
     assert run(*NET, "--port", "99999")[0] == 2
     assert run(*NET, "--host", "no.such.host.invalid")[0] == 2
+    code, _, err = run(*NET, "--host", "..")
+    assert code == 2
+    assert "igos: host '..': not a host's name; give another --host\n" in err
     assert run(*NET, "--auth", "me")[0] == 2
     assert run("serve", "--model", "nothing", "--port", "0")[0] == 2
 

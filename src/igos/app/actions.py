@@ -5,9 +5,9 @@ An action returns, or yields while it runs, the parts of the page that change, b
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 from igos.app import view
@@ -19,7 +19,7 @@ from igos.app.downloads import (
     explain_command,
     file_of,
 )
-from igos.app.sessions import Session, Sessions
+from igos.app.sessions import Sessions
 from igos.app.work import Answered, Choice, Frame, Question, StoppedError, Worker
 from igos.data import SAMPLE
 from igos.errors import IgosError, first_line
@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 Parts = dict[str, Any]
 
 MOST_METHODS = 8  # of a comparison: what a session keeps has to end somewhere
+NOT_BEGUN = view.notice("Stopped before it began.", "status")
 NOT_TESTED = "The heatmap so far is not tested."
 NOTHING: Parts = {"numbers": "", "heat": view.NO_HEAT, "composed": view.NO_TEST}
 
@@ -53,13 +54,9 @@ class Actions:
     options: Mapping[str, str]
 
     def upload(self, key: str, path: str, name: str) -> Parts:
-        """A file that was sent; it is deleted once it is read, whatever it was."""
+        """A file that was sent; Gradio deletes it, later, as others may have sent the same one."""
         name = Path(name or path).name
-        try:
-            found = self._look(key, path, f"./{name}" if name == SAMPLE else name)
-        finally:
-            with suppress(OSError):
-                Path(path).unlink()
+        found = self._look(key, path, f"./{name}" if name == SAMPLE else name)
         return {**found, "file": None}  # the place is free for the next one
 
     def sample(self, key: str) -> Parts:
@@ -87,24 +84,33 @@ class Actions:
     def wait(self, bar: str, key: str) -> Parts:
         """Before a run has its turn; `bar` is where its progress is shown."""
         self.sessions.of(key).wait()
-        return {"busy": True, "notice": "", bar: view.progress("Waiting for its turn", None)}
+        return {"busy": bar, "notice": "", bar: view.progress("Waiting for its turn", None)}
 
-    def stop(self, bar: str, key: str) -> Parts:
-        """A run that has begun says itself that it has ended: two voices have no order."""
-        session = self.sessions.of(key)
-        session.stop.set()
-        if session.begun:
-            return {}
-        return {bar: view.notice("Stopped before it began.", "status"), "busy": False}
+    def stop(self, key: str) -> Parts:
+        """The run says itself, at its turn at the latest, that it has ended: voices have no order.
+
+        Until then the page is busy, so no other run can come before the one that waits.
+        """
+        self.sessions.of(key).stop.set()
+        return {}
+
+    def refused(self, bar: str, _: str) -> Parts:
+        """A run that Gradio did not let into the queue."""
+        words = "The server did not take this; perhaps too many are waiting. Please try again."
+        return {"busy": "", bar: "", "notice": view.notice(words)}
 
     def explain(self, key: str, choice: Choice, point: Point) -> Iterator[Parts]:
         """The heatmap as it grows, then the answer."""
         session = self.sessions.of(key)
-        frame = None
+        stop, frame = session.stop, None
+        if stop.is_set():
+            yield {"progress": NOT_BEGUN, "busy": ""}
+            return
         try:
-            question = _begin(session)
+            question = session.asked()
+            session.shown = None  # as on the page, whatever becomes of this run
             yield {**NOTHING, "progress": view.progress(f"{choice.method} at work", None)}
-            for item in self.worker.explain(question, choice, session.stop):
+            for item in self.worker.explain(question, choice, stop):
                 if isinstance(item, Answered):
                     session.shown = item
                     yield self._answer(item, point)
@@ -115,9 +121,9 @@ class Actions:
             words = (
                 f"Stopped after iteration {frame.iteration}. {NOT_TESTED}" if frame else "Stopped."
             )
-            yield {"progress": view.notice(words, "status"), "busy": False}
+            yield {"progress": view.notice(words, "status"), "busy": ""}
         except Exception as error:
-            yield {"progress": "", "notice": view.notice(_words(error)), "busy": False}
+            yield {"progress": "", "notice": view.notice(_words(error)), "busy": ""}
 
     def _growing(self, question: Question, method: str, frame: Frame) -> Parts:
         image = self.worker.classifier.normalisation.pixels(question.image).clamp(0, 1)
@@ -130,7 +136,7 @@ class Actions:
         found = answered.explanation
         return {
             "progress": "",
-            "busy": False,
+            "busy": "",
             "heat": view.answer_heat(found),
             "numbers": view.numbers(found),
             "warnings": view.warnings(found),
@@ -155,16 +161,21 @@ class Actions:
     def compare(self, key: str, choice: Choice, methods: Sequence[str]) -> Iterator[Parts]:
         """A card a method, as they come."""
         session = self.sessions.of(key)
+        stop = session.stop
         cards: list[str] = []
         answers: list[Answered] = []
+        if stop.is_set():
+            yield {"comparing": NOT_BEGUN, "busy": ""}
+            return
         try:
-            question = _begin(session)
+            question = session.asked()
             _check_methods(methods)
+            session.compared = ()
             yield {"compare_command": ""}
             for at, method in enumerate(methods, start=1):
                 title = f"{method} ({at} of {len(methods)})"
                 asked = replace(choice, method=method)
-                for card, frame in self._card(question, asked, session, answers):
+                for card, frame in self._card(question, asked, stop, answers):
                     yield {
                         "comparing": view.progress(title, frame),
                         "cards": view.cards([*cards, card]),
@@ -178,16 +189,16 @@ class Actions:
             yield {"comparing": view.notice(words, "status"), "cards": view.cards(cards)}
         except Exception as error:
             yield {"comparing": "", "notice": view.notice(_words(error))}
-        yield {"busy": False}
+        yield {"busy": ""}
 
     def _card(
-        self, question: Question, choice: Choice, session: Session, answers: list[Answered]
+        self, question: Question, choice: Choice, stop: Event, answers: list[Answered]
     ) -> Iterator[tuple[str, Frame | None]]:
         """A method's card as it changes; the answer is added to `answers`."""
         classifier = self.worker.classifier
         yield view.growing(question, classifier, choice.method, None), None
         try:
-            for item in self.worker.explain(question, choice, session.stop):
+            for item in self.worker.explain(question, choice, stop):
                 if isinstance(item, Answered):
                     answers.append(item)
                     yield view.card(item), None
@@ -209,13 +220,6 @@ class Actions:
         if not compared:
             raise IgosError("nothing to show yet: press Compare")
         return comparison_file([answered.explanation for answered in compared], suffix)
-
-
-def _begin(session: Session) -> Question:
-    session.begun = True
-    if session.stop.is_set():
-        raise StoppedError("stopped")
-    return session.asked()
 
 
 def _check_methods(methods: Sequence[str]) -> None:

@@ -1,16 +1,18 @@
 """Who may ask the page for something, and nothing that leads outside."""
 
 import hmac
+import ipaddress
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders, QueryParams
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from igos.errors import IgosError
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
+FORM = 2**20  # bytes: what a request may have around the file that it brings
 HEADERS = {
     # Gradio's own scripts are inline and make functions from text; nothing may come from outside.
     "content-security-policy": "default-src 'self'; script-src 'self' 'unsafe-inline' "
@@ -23,20 +25,18 @@ HEADERS = {
 
 
 class Guard:
-    """Headers that keep the page to itself; on loopback, only requests meant for loopback.
+    """Headers that keep the page to itself, and a word for each request that is not answered."""
 
-    The latter is against sites whose name is made to lead to this machine (DNS rebinding).
-    """
-
-    def __init__(self, app: ASGIApp, local: bool) -> None:
-        self.app, self.local = app, local
+    def __init__(self, app: ASGIApp, local: bool, most: int) -> None:
+        self.app, self.local, self.most = app, local, most
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        if self.local and _host_name(Headers(scope=scope).get("host", "")) not in LOOPBACK:
-            await PlainTextResponse("not this host", 421)(scope, receive, send)
+        refused = self._refused(scope)
+        if refused is not None:
+            await refused(scope, receive, send)
             return
 
         async def with_headers(message: Message) -> None:
@@ -45,6 +45,44 @@ class Guard:
             await send(message)
 
         await self.app(scope, receive, with_headers)
+
+    def _refused(self, scope: Scope) -> PlainTextResponse | None:
+        headers = Headers(scope=scope)
+        # sites whose name is made to lead to this machine (DNS rebinding)
+        if self.local and not is_loopback(_host_name(headers.get("host", ""))):
+            return PlainTextResponse("not this host", 421)
+        if scope["method"] not in ("GET", "HEAD") and _from_elsewhere(headers):
+            return PlainTextResponse("not from another site", 403)
+        if int(headers.get("content-length", 0)) > self.most + FORM:
+            return PlainTextResponse("too large", 413)
+        if _is_deep_link(scope):
+            return PlainTextResponse("not found", 404)
+        return None
+
+
+def is_loopback(host: str) -> bool:
+    """
+    >>> [is_loopback(host) for host in ("localhost", "127.0.0.2", "::1", "0.0.0.0", "")]
+    [True, True, True, False, False]
+    """
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _from_elsewhere(headers: Headers) -> bool:
+    """Whether another site's page asks; behind a proxy only the browser knows, and it says so."""
+    origin, site = headers.get("origin"), headers.get("sec-fetch-site")
+    if site is not None:
+        return site != "same-origin"
+    return origin is not None and urlsplit(origin).netloc != headers.get("host", "").lower()
+
+
+def _is_deep_link(scope: Scope) -> bool:
+    """Gradio's way to write a visitor's page, photo and all, to the disk and show it to others."""
+    written = scope["path"].rstrip("/").endswith("/deep_link")
+    return written or "deep_link" in QueryParams(scope["query_string"])
 
 
 def _host_name(host: str) -> str:

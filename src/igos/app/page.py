@@ -15,6 +15,7 @@ TITLE = "igos: why did the network say that?"
 RESOLUTIONS = (7, 14, 28, 56, 112, 224)
 DEFAULT_RESOLUTION = 28
 COMPARED = ["igos", "gradcam", "integrated-gradients", "random"]
+MOST_WAITING = 64  # for the model
 UPLOADS_KEPT = (60, 600)  # seconds: how often Gradio looks, and how old a file may be
 
 
@@ -33,7 +34,7 @@ def build(actions: Actions, classes: int, size: tuple[int, int]) -> gr.Blocks:
                 with gr.Tab("Compare"):
                     parts |= _compare()
         wire(page, actions, parts)
-    page.queue(max_size=64, default_concurrency_limit=1, api_open=False)
+    page.queue(max_size=MOST_WAITING, default_concurrency_limit=1, api_open=False)
     return page
 
 
@@ -63,7 +64,7 @@ def _question(actions: Actions, classes: int, size: tuple[int, int]) -> dict[str
             elem_id="resolution",
         ),
         "baseline": gr.Radio(list(BASELINES), value="blur", label="What hides a pixel"),
-        "seed": gr.Number(0, label="Seed", precision=0, minimum=0, elem_id="seed"),
+        "seed": gr.Number(0, label="Seed", precision=0, elem_id="seed"),
     }
 
 

@@ -16,14 +16,14 @@ from starlette.routing import Mount
 
 from igos.answer import classified, device_of
 from igos.app.actions import Actions
-from igos.app.guard import LOOPBACK, Guard
+from igos.app.guard import Guard, is_loopback
 from igos.app.page import build
 from igos.app.sessions import Sessions
 from igos.app.work import Worker
 from igos.errors import IgosError
 from igos.models.classifier import Classifier
 
-MAX_UPLOAD = "50mb"
+MAX_UPLOAD = 50 * 2**20  # bytes
 STYLE = Path(__file__).with_name("style.css")
 
 
@@ -42,6 +42,8 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family)
+    except UnicodeError as error:
+        raise IgosError(f"host {host!r}: not a host's name; give another --host") from error
     except OSError as error:
         raise IgosError(
             f"{host} port {port}: cannot be opened ({error.strerror}); give another --port or "
@@ -54,7 +56,7 @@ def make_app(actions: Actions, classes: int, size: tuple[int, int], guard: Guard
     page = build(actions, classes, size)
     page.state_session_capacity = actions.sessions.most  # of what Gradio itself remembers
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    app.add_middleware(Guard, local=guard.local)
+    app.add_middleware(Guard, local=guard.local, most=MAX_UPLOAD)
     gr.mount_gradio_app(
         app,
         page,
@@ -155,7 +157,7 @@ def serving(
     auth: Callable[[str, str], bool] | None = None,
 ) -> Iterator[tuple[uvicorn.Server, Actions]]:
     """A server that is ready to run; what it kept, in memory and on disk, is gone afterwards."""
-    guard = Guarded(opened.getsockname()[0] in LOOPBACK, auth)
+    guard = Guarded(is_loopback(opened.getsockname()[0]), auth)
     example = classifier.example()[None].to(device_of(classifier))
     classes, size = classified(classifier, example).shape[1], (example.shape[-2], example.shape[-1])
     sessions = Sessions()

@@ -18,7 +18,6 @@ class Session:
     shown: Answered | None = None
     compared: tuple[Answered, ...] = ()
     stop: threading.Event = field(default_factory=threading.Event)
-    begun: bool = False
 
     def asked(self) -> Question:
         if self.question is None:
@@ -35,8 +34,8 @@ class Session:
         return self.shown
 
     def wait(self) -> None:
-        """A run was asked for and will have its turn."""
-        self.stop, self.begun = threading.Event(), False
+        """A run was asked for and will have its turn; what stopped another does not stop it."""
+        self.stop = threading.Event()
 
 
 class Sessions:

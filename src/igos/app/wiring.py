@@ -17,7 +17,7 @@ from igos.errors import IgosError
 # The opacity is the browser's work; downloads are made in memory and saved from there.
 SET_OPACITY = "(v) => document.documentElement.style.setProperty('--igos-opacity', v / 100)"
 WITH_NAME = "(file) => [file, (Array.isArray(file) ? file[0] : file)?.orig_name ?? '']"
-STOPPING = f"() => {json.dumps(view.progress('Stopping', None))}"
+STOPPING = f"() => {json.dumps(view.progress('Stopping, at its turn or the next pass', None))}"
 SAVE = """(file) => {
   if (!file) return null;
   const bytes = Uint8Array.from(atob(file.content), (c) => c.charCodeAt(0));
@@ -36,12 +36,13 @@ FILES = {"concurrency_id": "files", "concurrency_limit": 1}
 AT_ONCE = {"queue": False}
 
 # What a part of an action's answer changes where it is not the value of the component so named.
-CHANGES: dict[str, dict[str, Callable[[bool], Any]]] = {
+# `busy` is the bar of the run that keeps the page busy: only its own button stops it.
+CHANGES: dict[str, dict[str, Callable[[str], Any]]] = {
     "busy": {
         "explain": lambda busy: gr.update(interactive=not busy),
         "compare": lambda busy: gr.update(interactive=not busy),
-        "stop": lambda busy: gr.update(interactive=busy),
-        "stop_comparing": lambda busy: gr.update(interactive=busy),
+        "stop": lambda busy: gr.update(interactive=busy == "progress"),
+        "stop_comparing": lambda busy: gr.update(interactive=busy == "comparing"),
     },
 }
 PHOTO = (
@@ -93,18 +94,18 @@ def wire(page: gr.Blocks, actions: Actions, parts: dict[str, Any]) -> None:
             COMPARISON,
         ),
     ):
-        first = on(
-            parts[button].click, partial(actions.wait, bar), [], f"busy notice {bar}", **AT_ONCE
-        )
-        on(first.then, action, inputs, names, api_name=button, **MODEL)
+        changed = f"busy notice {bar}"
+        first = on(parts[button].click, partial(actions.wait, bar), [], changed, **AT_ONCE)
+        run = on(first.then, action, inputs, names, api_name=button, **MODEL)
+        on(run.failure, partial(actions.refused, bar), [], changed, **AT_ONCE)
         parts[end].click(None, None, parts[bar], js=STOPPING)
-        on(parts[end].click, partial(actions.stop, bar), [], f"busy {bar}", **AT_ONCE)
+        on(parts[end].click, actions.stop, [], "", **AT_ONCE)
     moved = partial(gr.on, [parts["fraction"].input, parts["kind"].input])
     how = {"trigger_mode": "always_last", "api_name": "drag", **AT_ONCE}
     on(moved, drag, point, "composed curves command", **how)
     parts["opacity"].input(None, parts["opacity"], None, js=SET_OPACITY)
     _wire_files(actions, parts, point)
-    page.unload(_forget(actions))
+    page.unload(_forget(page, actions))
 
 
 def _wire_files(actions: Actions, parts: dict[str, Any], point: list[Any]) -> None:
@@ -167,8 +168,12 @@ def _key(request: gr.Request) -> str:
     return request.session_hash or ""
 
 
-def _forget(actions: Actions) -> Callable[[gr.Request], None]:
+def _forget(page: gr.Blocks, actions: Actions) -> Callable[[gr.Request], None]:
     def forget(request: gr.Request) -> None:
         actions.sessions.forget(_key(request))
+        # Gradio keeps what the page showed, photo and all; it has no public way to forget it
+        holder = getattr(page, "state_holder", None)
+        for name in ("session_data", "time_last_used"):
+            getattr(holder, name, {}).pop(_key(request), None)
 
     return forget

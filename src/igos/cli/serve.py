@@ -38,7 +38,7 @@ def serve(
     from igos.models import load
 
     allowed = None if auth is None else guard.read_auth(auth)
-    if host not in guard.LOOPBACK:
+    if not guard.is_loopback(host):
         who = "everybody who can reach this machine" if auth is None else "whoever has the password"
         print(f"igos: warning: {host}: open to {who}, and not encrypted", file=sys.stderr)
     given = {"--weights": weights, "--device": device, "--precision": precision}
