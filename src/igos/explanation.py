@@ -156,11 +156,23 @@ def save_comparison(
     explanations: Sequence[Explanation], folder: str | Path, *, ratio: float = 0.2
 ) -> list[Path]:
     """Write one picture of a photo's explanations by several methods, and their records."""
+    contents = {
+        ".png": comparison_png(explanations, ratio=ratio),
+        ".json": comparison_json(explanations),
+    }
+    return write(folder, comparison_stem(explanations), contents)
+
+
+def comparison_stem(explanations: Sequence[Explanation]) -> str:
+    return f"{Path(explanations[0].photo).stem}.compare"
+
+
+def comparison_png(explanations: Sequence[Explanation], *, ratio: float = 0.2) -> bytes:
     from igos.plot import comparison
 
+    return png(comparison(explanations, ratio=ratio))
+
+
+def comparison_json(explanations: Sequence[Explanation]) -> bytes:
     records = [explanation.record() for explanation in explanations]
-    contents = {
-        ".png": png(comparison(explanations, ratio=ratio)),
-        ".json": json.dumps(records, indent=2, ensure_ascii=False).encode(errors="replace"),
-    }
-    return write(folder, f"{Path(explanations[0].photo).stem}.compare", contents)
+    return json.dumps(records, indent=2, ensure_ascii=False).encode(errors="replace")

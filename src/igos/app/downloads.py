@@ -1,15 +1,12 @@
 """What can be taken home: files of exactly what is shown, and the command that makes them again."""
 
 import base64
-import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from igos.app.work import Answered, Choice
-from igos.explanation import Explanation
-from igos.files import png
+from igos.explanation import Explanation, comparison_json, comparison_png, comparison_stem
 
 
 @dataclass(frozen=True)
@@ -43,14 +40,8 @@ def file_of(explanation: Explanation, suffix: str, *, ratio: float, opacity: flo
 
 def comparison_file(explanations: Sequence[Explanation], suffix: str) -> File:
     """The picture of all methods, or their records, as `igos compare` writes them."""
-    stem = f"{Path(explanations[0].photo).stem}.compare"
-    if suffix == "png":
-        from igos.plot import comparison
-
-        return File(f"{stem}.png", KINDS["png"], png(comparison(explanations)))
-    records = [explanation.record() for explanation in explanations]
-    text = json.dumps(records, indent=2, ensure_ascii=False)
-    return File(f"{stem}.json", KINDS["json"], text.encode(errors="replace"))
+    make = comparison_png if suffix == "png" else comparison_json
+    return File(f"{comparison_stem(explanations)}.{suffix}", KINDS[suffix], make(explanations))
 
 
 def explain_command(answered: Answered, *, ratio: float, options: Mapping[str, str]) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from igos.cli.options import Compile, Device, Model, Precision, Seed, Weights, named
+from igos.cli.options import Compile, Device, MinProbability, Model, Precision, Seed, Weights, named
 from igos.cli.study import STOPPED, read_batch, show_failures, watch
 from igos.files import prepare_folder
 
@@ -49,9 +49,7 @@ def experiment(
         str, typer.Option(help="The class explained: the predicted one, or the photo's label.")
     ] = "predicted",
     limit: Annotated[int | None, typer.Option(min=1, help="Take this many photos.")] = None,
-    min_probability: Annotated[
-        float, typer.Option(min=0, max=1, help="Leave out photos whose target has less.")
-    ] = 0.3,
+    min_probability: MinProbability = 0.3,
     seed: Seed = 0,
     batch: Annotated[str, typer.Option(help="Photos at once: a number, or auto.")] = "auto",
     device: Device = "auto",

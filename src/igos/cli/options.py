@@ -45,6 +45,15 @@ Target = Annotated[
     str | None,
     typer.Option("--target", "-t", help="Class index or name [default: the predicted class]."),
 ]
+MinProbability = Annotated[
+    float, typer.Option(min=0, max=1, help="Leave out photos whose target has less.")
+]
+Against = Annotated[
+    str | None,
+    typer.Option(
+        help="The method that the others are tested against, photo by photo [default: igos]."
+    ),
+]
 Methods = Annotated[
     str, typer.Option("--methods", help="Methods, separated by commas; see: igos methods.")
 ]

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from igos.cli.options import Against, MinProbability
+
 
 def report(
     store: Annotated[Path, typer.Argument(help="What igos evaluate has written.")],
@@ -22,15 +24,8 @@ def report(
         ),
     ] = None,
     limit: Annotated[int, typer.Option(min=0, help="Photos in the gallery.")] = 500,
-    against: Annotated[
-        str | None,
-        typer.Option(
-            help="The method that the others are tested against, photo by photo [default: igos]."
-        ),
-    ] = None,
-    min_probability: Annotated[
-        float, typer.Option(min=0, max=1, help="Leave out photos whose target has less.")
-    ] = 0.0,
+    against: Against = None,
+    min_probability: MinProbability = 0.0,
 ) -> None:
     """Write a study as one HTML file: tables, curves, and a gallery of photos and heatmaps."""
     from igos.report import write_report

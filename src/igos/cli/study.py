@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from igos.cli.options import (
+    Against,
     Baseline,
     Compile,
     Curves,
     Device,
     Methods,
     MethodSettings,
+    MinProbability,
     Model,
     Precision,
     Score,
@@ -56,9 +58,7 @@ def evaluate(
         int | None,
         typer.Option(min=1, help="Take this many photos: a random sample, always the same."),
     ] = None,
-    min_probability: Annotated[
-        float, typer.Option(min=0, max=1, help="Leave out photos whose target has less.")
-    ] = 0.0,
+    min_probability: MinProbability = 0.0,
     baseline: Baseline = "blur",
     score: Score = "probability",
     curves: Curves = "paper",
@@ -174,15 +174,8 @@ def show_failures(study: "Study") -> None:
 def table(
     store: Annotated[Path, typer.Argument(help="What igos evaluate has written.")],
     form: Annotated[str, typer.Option("--format", help="text, md, csv, json or latex.")] = "text",
-    against: Annotated[
-        str | None,
-        typer.Option(
-            help="The method that the others are tested against, photo by photo [default: igos]."
-        ),
-    ] = None,
-    min_probability: Annotated[
-        float, typer.Option(min=0, max=1, help="Leave out photos whose target has less.")
-    ] = 0.0,
+    against: Against = None,
+    min_probability: MinProbability = 0.0,
 ) -> None:
     """Print a study: methods × resolutions, confidence intervals, paired tests."""
     _print_table(store, form, against=against, min_probability=min_probability)

