@@ -210,7 +210,8 @@ def quality(args: argparse.Namespace) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     fast = load("efficientnet_lite0", device=args.device, compiled=args.compile)
     exact = load("efficientnet_lite0", device=args.device, precision="fp32")
-    photos = list_photos(args.photos)[: args.quality]
+    listed = list_photos(args.photos)
+    photos = listed[:: max(1, len(listed) // args.quality)][: args.quality]
     image = torch.stack([fast.preprocess(read_photo(photo.path)) for photo in photos])
     image = image.to(args.device)
     with torch.no_grad():
@@ -252,7 +253,7 @@ def main() -> None:
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--profile", action="store_true", help="the kernels of the first model")
     parser.add_argument("--photos", type=Path, help="CSV of photos, to compare the quality")
-    parser.add_argument("--quality", type=int, default=96, help="photos for that")
+    parser.add_argument("--quality", type=int, default=96, help="photos for that, evenly spaced")
     parser.add_argument("--out", type=Path, default=Path("speed.json"))
     args = parser.parse_args()
     rows = []

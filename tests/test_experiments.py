@@ -27,6 +27,7 @@ from igos.problem import Objective
 from igos.study.formats import markdown
 from igos.study.plan import Study
 from igos.study.run import Progress
+from igos.study.schema import reading
 from igos.study.store import Failure, Result, Store
 from small import Run, TinyNet, random
 
@@ -282,3 +283,19 @@ def test_tables() -> None:
         "Published (VGG):\n\n| method | 7×7 del. | 7×7 ins. |\n| --- | ---: | ---: |\n"
         "| x | 0.123 | 0.500 |\n| y | – | – |"
     )
+
+
+@pytest.mark.usefixtures("photos")
+def test_one_table_takes_what_the_other_has_done(place: Path, run: Run) -> None:
+    words = ("--photos", "photos", *NET, "--limit", "1", "--out", "there")
+    assert run("experiment", "table2", *words)[0] == 0
+    with reading(place / "there" / "tables.sqlite") as db:
+        before = db.execute("SELECT configuration, photo, seconds FROM results").fetchall()
+    code, out, _ = run("experiment", "table1", *words)
+    assert code == 0
+    assert "14×14" in out
+    assert "7×7 deletion" not in out  # is in the store, but not in Table 1
+    with reading(place / "there" / "tables.sqlite") as db:
+        after = db.execute("SELECT configuration, photo, seconds FROM results").fetchall()
+    assert set(before) <= set(after)
+    assert not {row[0] for row in set(after) - set(before)} & {row[0] for row in before}

@@ -55,5 +55,6 @@ def table2(bench: Bench) -> Report:
 def _table(
     bench: Bench, name: str, methods: Sequence[str], sides: Sequence[int], theirs: str
 ) -> Report:
-    kept = bench.study(name, {method: bench.maker(method) for method in methods}, sides)
+    # One store for both: what one of them has done, the other need not do again.
+    kept = bench.study("tables", {method: bench.maker(method) for method in methods}, sides)
     return Report(name, f"# {name}\n\n{FORMATS['md'](kept.rows())}\n\n{theirs}")
