@@ -20,6 +20,7 @@ from pathlib import Path
 
 from gradio_client import Client
 
+LEAVING = 15  # seconds: Gradio looks every few seconds who is gone
 QUESTION = (967, 28, "blur", 0)  # espresso, at 28×28
 
 
@@ -68,6 +69,7 @@ def main() -> None:
         try:
             one = partial(visit, url, options.method)
             alone = one(options.drags)
+            time.sleep(LEAVING)
             before = memory(server.pid)
             print(
                 f"one drag, alone: {1000 * statistics.median(alone):.0f} ms, "
@@ -79,11 +81,12 @@ def main() -> None:
                     visits = pool.map(one, repeat(options.drags, options.visitors))
                     drags = list(chain.from_iterable(visits))
                 seconds = time.perf_counter() - start
-                high = memory(server.pid)
+                time.sleep(LEAVING)
+                now = memory(server.pid)
                 print(
                     f"round {at}: {options.visitors} visitors in {seconds:.0f} s; one drag "
                     f"{1000 * statistics.median(drags):.0f} ms; memory {before:.0f} MB before the "
-                    f"first round, {high:.0f} MB now"
+                    f"first round, {now:.0f} MB now"
                 )
         finally:
             server.terminate()

@@ -11,6 +11,7 @@ import gradio as gr
 from igos.app import view
 from igos.app.actions import Actions, Parts, Point
 from igos.app.downloads import File
+from igos.app.memory import give_back
 from igos.app.work import Choice
 from igos.errors import IgosError
 
@@ -175,5 +176,6 @@ def _forget(page: gr.Blocks, actions: Actions) -> Callable[[gr.Request], None]:
         holder = getattr(page, "state_holder", None)
         for name in ("session_data", "time_last_used"):
             getattr(holder, name, {}).pop(_key(request), None)
+        give_back()
 
     return forget

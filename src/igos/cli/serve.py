@@ -30,7 +30,7 @@ def serve(
 ) -> None:
     """Open the web page: drop a photo, watch the heatmap grow, test it with a slider."""
     try:
-        from igos.app import guard, server
+        from igos.app import guard, memory, server
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in NEEDED:
             raise
@@ -44,6 +44,7 @@ def serve(
     given = {"--weights": weights, "--device": device, "--precision": precision}
     options = {name: str(value) for name, value in given.items() if value not in (None, "auto")}
     options["--model"] = model
+    memory.share_one_heap()
     with closing(server.listen(host, port)) as opened:  # before the model, which takes longer
         with redirect_stdout(sys.stderr):
             classifier = load(model, weights=weights, device=device, precision=precision)
