@@ -3,8 +3,8 @@
     igos report run.sqlite --out report.html
     python benchmarks/report_scroll.py report.html
 
-A frame that takes more than 50 ms is one that a reader sees jerk. Without a GPU pictures are drawn by
-the processor, which takes longer than on most desks.
+A reader sees a frame jerk that takes more than 50 ms. Headless, the processor draws the pictures,
+which takes longer than on most desks.
 """
 
 import argparse
