@@ -376,12 +376,17 @@ def test_everything_has_a_name_and_is_reached_by_keyboard(page: "Page") -> None:
         .map(e => e.outerHTML.slice(0, 200))"""
     )
     assert nameless == []
-    reached = set()
+    reached, unseen = set(), []
     page.locator("#sample").focus()
     for _ in range(40):
         page.keyboard.press("Tab")
         reached.add(page.evaluate("document.activeElement.closest('[id]')?.id"))
+        unseen += page.evaluate(
+            """() => [document.activeElement].filter(e => e !== document.body
+            && getComputedStyle(e).outlineStyle !== 'solid').map(e => e.outerHTML.slice(0, 200))"""
+        )
     assert {"target", "method", "fraction", "opacity"} <= reached
+    assert unseen == []  # where the keyboard is has a line around it
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
