@@ -151,7 +151,7 @@ def time_model(name: str, args: argparse.Namespace) -> list[dict[str, Any]]:
     common = {
         "model": name,
         "precision": classifier.fast.precision,
-        "compiled": classifier.fast.static,
+        "compiled": classifier.fast.compiled is not None,
         "chunk": problem.chunk,
         "prepared_s": prepared,
         "forward_and_back": back,

@@ -49,7 +49,7 @@ def flags() -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("precision", "static", "expected"),
+    ("precision", "compiled", "expected"),
     [
         ("fp32", False, [True, False, "ieee", "ieee"]),
         ("tf32", True, [True, False, "tf32", "tf32"]),
@@ -57,7 +57,7 @@ def flags() -> Iterator[None]:
     ],
 )
 def test_what_holds_while_the_model_runs_and_not_afterwards(
-    precision: str, static: bool, expected: list[object]
+    precision: str, compiled: bool, expected: list[object]
 ) -> None:
     seen: list[list[object]] = []
 
@@ -68,7 +68,8 @@ def test_what_holds_while_the_model_runs_and_not_afterwards(
                 raise ValueError("NaN")
             return super().forward(x)
 
-    problem = problem_of(Watching(), Passes(Watching(), precision, static))
+    net = Watching()
+    problem = problem_of(net, Passes(net, precision, Watching() if compiled else None))
     images = problem.image[:, None]
     with flags():
         problem.score(images)
@@ -92,7 +93,7 @@ def test_what_the_caller_has_set_in_any_way_stays_readable() -> None:
         torch.set_float32_matmul_precision(before)
 
 
-def test_a_static_pass_is_always_full() -> None:
+def test_a_compiled_pass_is_always_full() -> None:
     net, sizes = TinyNet().eval(), []
 
     class Counting(nn.Module):
@@ -102,7 +103,7 @@ def test_a_static_pass_is_always_full() -> None:
             return logits
 
     masks = random(3, 5, 1, 6, 5).sigmoid().float()
-    plain, filled = problem_of(net), problem_of(net, Passes(Counting(), None, static=True))
+    plain, filled = problem_of(net), problem_of(net, Passes(net, None, Counting()))
     for wanted in (False, True):
         ours, theirs = (
             problem.score_masked(masks.clone().requires_grad_(wanted))
@@ -110,6 +111,10 @@ def test_a_static_pass_is_always_full() -> None:
         )
         torch.testing.assert_close(ours, theirs)
     assert sizes == [4] * 8  # 15 masks are 3 full passes and one of 3
+    filled.score_masked(masks[:, :1])  # 3 of 4
+    filled = replace(filled, chunk=8)
+    filled.score_masked(masks[:, :1])
+    assert sizes == [4] * 9  # 3 of 8 would be more filling than images
 
 
 def gradient(problem: Problem, masks: Tensor) -> Tensor:
@@ -250,8 +255,8 @@ def test_a_compiler_that_fails_is_done_without(
     assert "would change the model's output" in caplog.text
     monkeypatch.setattr(torch, "compile", lambda model, **_: copy.deepcopy(model))
     quick = compiled(passes, EXAMPLE, 4)
-    assert quick.static
-    assert quick.model is not passes.model
+    assert quick.compiled is not None
+    assert quick.model is passes.model
 
 
 def test_fewer_images_in_a_pass_where_memory_runs_out() -> None:
@@ -306,16 +311,17 @@ def test_on_a_gpu() -> None:
     assert half.precision == "fp16"
     chunk = images_at_once(half, EXAMPLE)
     assert chunk == fast.MOST["cuda"]
-    for passes in (half, compiled(half, EXAMPLE, chunk)):
+    quick = compiled(half, EXAMPLE, 4)
+    assert quick.compiled is not None
+    for passes, at_once in ((half, chunk), (quick, 4)):
         problem = replace(
             on_cpu,
             model=module,
             image=on_cpu.image.cuda(),
             baseline=on_cpu.baseline.cuda(),
             fast=passes,
-            chunk=chunk,
+            chunk=at_once,
         )
         assert (method(problem).cpu() - exact).abs().max() < AGREE * exact.max()
         searching = replace(SMOOTH, step_rule=Armijo())
         assert torch.equal(searching(problem), searching(problem))
-    assert compiled(half, EXAMPLE, chunk).static

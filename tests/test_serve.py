@@ -13,8 +13,8 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -98,6 +98,64 @@ def test_a_request_has_a_limit(address: str) -> None:
         connection.putheader("Content-Length", str(52 * 2**20))
         connection.endheaders()
         assert connection.getresponse().status == 413
+
+
+def in_pieces(address: str, path: str, pieces: Iterable[bytes], **headers: str) -> int:
+    """Without a word on how much will come."""
+    connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=20)
+    with closing(connection):
+        with suppress(BrokenPipeError, ConnectionResetError):  # it answers before all is there
+            connection.request("POST", path, pieces, headers, encode_chunked=True)
+        return connection.getresponse().status
+
+
+def test_a_limit_holds_for_what_comes_in_pieces(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = {"Content-Type": "application/json", "Transfer-Encoding": "chunked"}
+    message = [b'{"data": ["', *[b"a" * 2**16] * 20, b'", 5], "session_hash": "me"}']
+    assert in_pieces(address, "/gradio_api/run/drag", message, **kind) == 413
+    monkeypatch.setattr(server, "MAX_UPLOAD", 2**20)
+    head = b'--x\r\nContent-Disposition: form-data; name="files"; filename="a.png"\r\n\r\n'
+    each = head + b"a" * 900_000 + b"\r\n"
+    kind["Content-Type"] = "multipart/form-data; boundary=x"
+    with running("net.py:classifier") as (url, _):
+        for count, code in ((1, 200), (3, 413)):
+            form = [each] * count + [b"--x--\r\n"]
+            assert in_pieces(url, "/gradio_api/upload", form, **kind) == code
+
+
+META = {"_type": "gradio.FileData"}
+
+
+@pytest.mark.parametrize("meta", [{"meta": META}, {}])
+@pytest.mark.parametrize("path", ["run/drag", "run/upload", "queue/join", "call/upload"])
+def test_only_files_that_were_sent_are_read(
+    address: str, place: Path, path: str, meta: dict[str, object]
+) -> None:
+    secret = place / "secret.txt"
+    secret.write_text("of this machine")
+    uploads = Path(os.environ["GRADIO_TEMP_DIR"])
+    for file in (str(secret), "http://192.0.2.1/a.png", f"{uploads}/../secret.txt", "\0"):
+        asked = {"data": [{"path": file, **meta}, 5], "session_hash": "me", "fn_index": 0}
+        for kind in ("application/json", "application/x-www-form-urlencoded", "text/plain"):
+            body = json.dumps(asked).encode()
+            code, _, text = ask(f"{address}/gradio_api/{path}", body, **{"Content-Type": kind})
+            assert (code, text) == (403, "not a file that was sent here")
+    assert not list(uploads.rglob("secret.txt"))
+
+
+def test_gradio_too_asks_whether_a_file_was_sent(
+    address: str, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guard, "_files_in", lambda _: [])
+    secret = place / "secret.txt"
+    secret.write_text("of this machine")
+    asked = {"data": [{"path": str(secret), "meta": META}, 5], "session_hash": "me"}
+    kind = {"Content-Type": "application/json"}
+    code, _, _ = ask(f"{address}/gradio_api/run/drag", json.dumps(asked).encode(), **kind)
+    assert code == 500
+    assert not list(Path(os.environ["GRADIO_TEMP_DIR"]).rglob("secret.txt"))
 
 
 def send(address: str, content: bytes, **headers: str) -> tuple[int, dict[str, str], str]:

@@ -15,13 +15,14 @@ class Passes:
     """A model, and how it is run.
 
     `precision` is that of its parameters, and says whether CUDA may round float32 to tf32 ("fp16"
-    and "tf32") or not ("fp32"); `None` leaves that as the caller has set it. A compiled model is
-    made for one number of images (`static`): a pass with fewer is filled up.
+    and "tf32") or not ("fp32"); `None` leaves that as the caller has set it. `compiled` is the same
+    model made for one number of images: a pass with a few less is filled up, and one with less than
+    half runs the model as it is.
     """
 
     model: Callable[[Tensor], Any]
     precision: str | None = None
-    static: bool = False
+    compiled: Callable[[Tensor], Any] | None = None
 
     @contextmanager
     def ready(self) -> Iterator[None]:
@@ -41,9 +42,9 @@ class Passes:
         """The model's output for at most `full` images, (n, 3, H, W)."""
         count = len(images)
         images = images.to(precision(self.model, images))
-        if not self.static or count == full:
+        if self.compiled is None or 2 * count < full:
             return self.model(images)
-        return self.model(F.pad(images, (0, 0, 0, 0, 0, 0, 0, full - count)))[:count]
+        return self.compiled(F.pad(images, (0, 0, 0, 0, 0, 0, 0, full - count)))[:count]
 
 
 def precision(model: object, images: Tensor) -> torch.dtype:

@@ -29,8 +29,9 @@ STYLE = Path(__file__).with_name("style.css")
 
 @dataclass(frozen=True)
 class Guarded:
-    """Whether only this machine may ask, and who may."""
+    """Whether only this machine may ask, who may, and where what they send is kept."""
 
+    uploads: Path
     local: bool = True
     auth: Callable[[str, str], bool] | None = None
 
@@ -54,9 +55,10 @@ def listen(host: str, port: int) -> socket.socket:
 def make_app(actions: Actions, classes: int, size: tuple[int, int], guard: Guarded) -> FastAPI:
     """The page as an ASGI application that serves only what it made itself."""
     page = build(actions, classes, size)
+    page.has_launched = True  # else Gradio does not ask whether a file was sent to it
     page.state_session_capacity = actions.sessions.most  # of what Gradio itself remembers
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    app.add_middleware(Guard, local=guard.local, most=MAX_UPLOAD)
+    app.add_middleware(Guard, local=guard.local, most=MAX_UPLOAD, uploads=guard.uploads)
     gr.mount_gradio_app(
         app,
         page,
@@ -157,12 +159,12 @@ def serving(
     auth: Callable[[str, str], bool] | None = None,
 ) -> Iterator[tuple[uvicorn.Server, Actions]]:
     """A server that is ready to run; what it kept, in memory and on disk, is gone afterwards."""
-    guard = Guarded(is_loopback(opened.getsockname()[0]), auth)
     example = classifier.example()[None].to(device_of(classifier))
     classes, size = classified(classifier, example).shape[1], (example.shape[-2], example.shape[-1])
     sessions = Sessions()
     with tempfile.TemporaryDirectory(prefix="igos-") as folder, _uploads_in(folder):
         actions = Actions(Worker(classifier), sessions, options)
+        guard = Guarded(Path(folder), is_loopback(opened.getsockname()[0]), auth)
         try:
             yield Server(partial(make_app, actions, classes, size, guard)), actions
         finally:

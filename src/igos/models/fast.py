@@ -68,7 +68,7 @@ def _examples(example: Tensor) -> list[Tensor]:
 
 def compiled(passes: Passes, example: Tensor, chunk: int) -> Passes:
     """The same passes, compiled for `chunk` images; or else as they are, with a warning."""
-    quick = replace(passes, model=torch.compile(passes.model, dynamic=False), static=True)
+    quick = replace(passes, compiled=torch.compile(passes.model, dynamic=False))
     try:
         before, after = (_run(way, example, chunk) for way in (passes, quick))
     except torch.OutOfMemoryError:
