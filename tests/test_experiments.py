@@ -1,5 +1,6 @@
 """The experiments, from the command line, on photos and a model whose answers are known."""
 
+import importlib
 import json
 import re
 import shutil
@@ -23,6 +24,8 @@ from igos.experiments.convergence import mean_losses
 from igos.image import Normalisation, blur
 from igos.methods.igos import IGOS
 from igos.models import load
+from igos.models.classifier import Classifier
+from igos.passes import Passes
 from igos.problem import Objective
 from igos.study.formats import markdown
 from igos.study.plan import Study
@@ -183,6 +186,33 @@ def test_a_photo_that_has_stopped_keeps_its_loss(tmp_path: Path) -> None:
     assert mean_losses(Kept(path, frozenset({1, 2}), frozenset(photos))) == {
         "a": pytest.approx([0.7, 0.5])
     }
+
+
+def test_seconds_are_medians(tmp_path: Path) -> None:
+    module = importlib.import_module("igos.experiments.runtime")  # the function has its name
+    path = tmp_path / "run.sqlite"
+    with Store(path) as store:
+        store.begin(started="", arguments={}, environment={})
+        question = store.question({"model": "net"})
+        photos = [store.photo(f"{at}.jpg", f"0{at}") for at in range(3)]
+        store.add_predictions(question, {photo: Prediction(0, 0.9, 0, 0.9) for photo in photos})
+        number = store.configuration(question, "igos", (28, 28), {})
+        answers: dict[int, Result | Failure] = {
+            photo: Result(0, 0, [], [], [], seconds, None, None, None, [], None)
+            for photo, seconds in zip(photos, (0.2, 9.0, 0.3), strict=True)
+        }
+        store.add_answers(number, answers)
+    found = module._seconds(Kept(path, frozenset({number}), frozenset(photos)))
+    assert found == [["igos", "–", "–", "0.300", "–", "–"]]
+
+
+def test_seconds_of_another_way_of_running_have_a_store_of_their_own() -> None:
+    where = importlib.import_module("igos.experiments.runtime")._where
+    net = TinyNet().eval()
+    plain = Classifier("net", net, lambda _: torch.zeros(3, 6, 5), Normalisation())
+    ways = [Passes(net, "fp32"), Passes(net, "tf32"), Passes(net, "fp32", net)]
+    names = [where(replace(plain, fast=fast)) for fast in ways]
+    assert names == ["runtime.cpu.fp32", "runtime.cpu.tf32", "runtime.cpu.fp32.compiled"]
 
 
 def test_the_command_line_knows_every_experiment() -> None:

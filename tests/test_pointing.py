@@ -3,6 +3,7 @@
 import importlib
 import json
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 import torch
@@ -18,6 +19,8 @@ from igos.image import Normalisation
 from igos.metrics.pointing import hit, share
 from igos.models import load
 from igos.models.classifier import Classifier
+from igos.study.schema import reading
+from igos.study.store import unpack
 from small import Run
 
 NET = ("--model", "net.py:classifier", "--device", "cpu")
@@ -152,6 +155,18 @@ def test_boxes_go_through_the_models_preprocessing(place: Path) -> None:
     assert inside[:, :15].float().mean() == 0
 
 
+def test_accuracy_is_the_mean_over_classes() -> None:
+    """Two cats of which one is hit, one dog that is: 75 %, not two thirds."""
+    module = importlib.import_module("igos.experiments.pointing")  # the function has its name
+    scores = [
+        module._Score("cat", difficult=True, hit=True),
+        module._Score("cat", difficult=False, hit=False),
+        module._Score("dog", difficult=False, hit=True),
+    ]
+    assert module._accuracy(scores) == "75.00"
+    assert module._accuracy([]) == "–"
+
+
 @pytest.mark.usefixtures("quick")
 def test_the_game_on_voc_and_coco(place: Path, run: Run) -> None:
     write_voc(place / "voc")
@@ -167,6 +182,28 @@ def test_the_game_on_voc_and_coco(place: Path, run: Run) -> None:
         assert "| igos 28×28 |" in text
         assert "| rise 32×32 |" in text  # at the resolution that it has
         assert text.count("| random ") == 3  # at every resolution
+        _check_hits(out / "pointing.sqlite", source, text)
+
+
+def _check_hits(store: Path, source: Path, text: str) -> None:
+    """The game once more for one method, from the heatmaps that were kept and the boxes."""
+    samples = voc(source) if source.is_dir() else coco(source)
+    bench = Bench(classifier=load("net.py:classifier", device="cpu"), source=source, out=store)
+    hits: dict[str, list[bool]] = {}
+    with reading(store) as db:
+        for sample in samples:
+            rows = db.execute(
+                "SELECT r.heatmap FROM results r JOIN configurations c ON c.id = r.configuration "
+                "JOIN photos f ON f.id = r.photo "
+                "WHERE c.method = 'random' AND c.height = 7 AND f.name = ?",
+                (sample.photo.name,),
+            )
+            for (heatmap,) in rows:
+                found = torch.from_numpy(unpack(heatmap, (7, 7)).copy())
+                hits.setdefault(sample.class_name, []).append(hit(found, seen(sample, bench)))
+    share = 100 * fmean(fmean(one) for one in hits.values())
+    (line,) = [one for one in text.splitlines() if one.startswith("| random 7×7 |")]
+    assert line.split("|")[2].strip() == f"{share:.2f}"
 
 
 COLOURS = {"red": (240, 10, 10), "green": (10, 240, 10), "blue": (10, 10, 240), "white": (250,) * 3}

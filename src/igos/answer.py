@@ -149,9 +149,11 @@ def tried(classifier: Classifier, function: Callable[[Any], Any], argument: Any)
     """Somebody else's code, whose failure is a user's mistake and no traceback."""
     try:
         return function(argument)
-    except (IgosError, torch.OutOfMemoryError):
+    except IgosError:
         raise
     except Exception as error:
+        if out_of_memory(error):
+            raise
         raise IgosError(f"model {classifier.name!r} failed: {first_line(error)}") from error
 
 

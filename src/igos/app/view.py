@@ -204,7 +204,9 @@ def card(answered: Answered) -> str:
 # Where the browser has no clipboard (a page without TLS, from afar), the text is selected at least.
 _COPY = (
     "const text = this.previousElementSibling; getSelection().selectAllChildren(text); "
-    "navigator.clipboard?.writeText(text.innerText); this.textContent = &#39;Copied&#39;"
+    "const says = (word) => { this.textContent = word; }; if (!navigator.clipboard) "
+    "says(&#39;Selected&#39;); else navigator.clipboard.writeText(text.innerText)"
+    ".then(() => says(&#39;Copied&#39;), () => says(&#39;Selected&#39;))"
 )
 
 

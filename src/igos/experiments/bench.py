@@ -81,9 +81,11 @@ class Bench:
         photos: Sequence[Listed] | None = None,
         batch: int | None = None,
         limit: int | None = None,
+        heatmaps: bool = False,
     ) -> "Kept":
         """Explain and score the photos; what is in the store NAME.sqlite is not done again.
 
+        `heatmaps` are kept only for experiments that look at them: thousands take gigabytes.
         Heatmaps finer than the model's image are left out; methods with a resolution of their own
         have that.
         """
@@ -106,6 +108,7 @@ class Bench:
                 [(side, side) for side in self.at_most(resolutions)],
                 min_probability=self.min_probability,
                 batch=batch or self.batch,
+                keep_heatmaps=heatmaps,
                 native=True,
             )
             store.begin(
@@ -153,18 +156,20 @@ class Kept:
 
     def select(self, columns: str) -> list[tuple[Any, ...]]:
         """Columns of results r, configurations c, photos f and predictions p, in their order."""
+        return list(self.each(columns))
+
+    def each(self, columns: str, *, order: str = "c.id, f.id") -> Iterator[tuple[Any, ...]]:
+        """The same, one after another."""
         with reading(self.path) as db:
             rows = db.execute(
                 f"SELECT c.id, f.id, {columns} FROM results r "
                 "JOIN configurations c ON c.id = r.configuration JOIN photos f ON f.id = r.photo "
                 "JOIN predictions p ON p.photo = r.photo AND p.question = c.question "
-                "ORDER BY c.id, f.id"
+                f"ORDER BY {order}"
             )
-            return [
-                tuple(values)
-                for configuration, photo, *values in rows
-                if configuration in self.configurations and photo in self.photos
-            ]
+            for configuration, photo, *values in rows:
+                if configuration in self.configurations and photo in self.photos:
+                    yield tuple(values)
 
     def rows(self, *, against: str | None = "igos") -> list[Row]:
         return summarise(self.path, against=against, only=(self.configurations, self.photos))

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+from igos.errors import IgosError
 from igos.experiments.bench import Bench, Report
 from igos.explainer import explain
 from igos.explanation import Explanation
@@ -19,7 +20,11 @@ def gallery(bench: Bench) -> Report:
 
     figures, lines = {}, []
     for photo in bench.photos[: bench.limit or FEW]:
-        explanations = _explanations(bench, photo.path)
+        try:
+            explanations = _explanations(bench, photo.path)
+        except IgosError as error:
+            lines.append(f"- {photo.name}: {error}")
+            continue
         title = photo.name.replace("/", "_").replace("\\", "_")
         figures[title] = comparison(explanations)
         first = explanations[0]

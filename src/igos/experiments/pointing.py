@@ -8,7 +8,7 @@ cell.
 from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from statistics import fmean
 
@@ -81,8 +81,8 @@ def _with_boxes(bench: Bench, samples: Sequence[Boxed], title: str) -> Report:
     by_name = {sample.photo.name: sample for sample in samples}
     photos = [sample.photo for sample in samples]
     own = replace(bench, target="label", min_probability=0.0)
-    kept = own.study("pointing", _methods(bench), SIDES, photos=photos)
-    inside = cache(lambda name: seen(by_name[name], bench))
+    kept = own.study("pointing", _methods(bench), SIDES, photos=photos, heatmaps=True)
+    inside = lru_cache(1)(lambda name: seen(by_name[name], bench))
     scores = defaultdict(list)
     for method, name, heatmap in _heatmaps(kept):
         if name in by_name:
@@ -142,7 +142,7 @@ def _with_grids(bench: Bench) -> Report:
         limit=None,
     )
     photos = [Listed(name, path, label) for name, (path, label, _) in cells.items()]
-    kept = own.study("pointing", _methods(bench), SIDES, photos=photos)
+    kept = own.study("pointing", _methods(bench), SIDES, photos=photos, heatmaps=True)
     scores = defaultdict(list)
     for title, name, heatmap in _heatmaps(kept):
         if name in cells:
@@ -231,9 +231,9 @@ def _methods(bench: Bench) -> dict[str, Maker]:
 
 
 def _heatmaps(kept: Kept) -> Iterable[tuple[str, str, Tensor]]:
-    """The method with its resolution, the photo's name and the heatmap, (h, w)."""
-    for method, height, width, name, heatmap in kept.select(
-        "c.method, c.height, c.width, f.name, r.heatmap"
+    """The method with its resolution, the photo's name and the heatmap, (h, w), by photo."""
+    for method, height, width, name, heatmap in kept.each(
+        "c.method, c.height, c.width, f.name, r.heatmap", order="f.id, c.id"
     ):
         array = unpack(heatmap, (height, width)).copy()
         yield f"{method} {height}×{width}", name, torch.from_numpy(array)

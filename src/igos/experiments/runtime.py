@@ -1,10 +1,13 @@
 """Table 3: seconds a heatmap."""
 
+import re
 import statistics
 
-from igos.answer import device_of
+from igos.answer import device_of, precision_of
 from igos.experiments.bench import Bench, Kept, Report
+from igos.models.classifier import Classifier
 from igos.study.formats import markdown
+from igos.study.plan import environment
 
 SIDES = (224, 112, 28, 14, 7)
 METHODS = (
@@ -30,10 +33,10 @@ def runtime(bench: Bench) -> Report:
     """The paper's Table 3: one photo at a time, as the paper did, and as many as the device takes.
 
     The median over the photos. A device warms up with its first batch: take several. A store is
-    for one device: seconds of another are not mixed in.
+    for one device and way of running: seconds of another are not mixed in.
     """
     methods = {name: bench.maker(name) for name in METHODS}
-    where = f"runtime.{device_of(bench.classifier).type}"
+    where = _where(bench.classifier)
     few = min(FEW, bench.limit or FEW)
     single = bench.study(f"{where}.single", methods, SIDES, batch=1, limit=few)
     batched = bench.study(f"{where}.batched", methods, SIDES)
@@ -53,6 +56,13 @@ def runtime(bench: Bench) -> Report:
         ]
     )
     return Report("runtime", text)
+
+
+def _where(classifier: Classifier) -> str:
+    device = environment(device_of(classifier))["device"]
+    compiled = classifier.fast is not None and classifier.fast.compiled is not None
+    way = [precision_of(classifier), *(["compiled"] if compiled else [])]
+    return ".".join(["runtime", re.sub(r"\W+", "-", device), *way])
 
 
 def _seconds(kept: Kept) -> list[list[str]]:

@@ -28,6 +28,7 @@ class GradCAM(Plain):
 
     def native_resolution(self, problem: Problem) -> tuple[int, int]:
         """The layer's."""
+        library("captum.attr", self)  # before a study begins: no photo pays for that, or fails
         size = self._layer(copied(problem, self)).size
         assert size is not None
         return size

@@ -43,6 +43,7 @@ class PixelMethod(Plain):
         check_link(self.link)
 
     def native_resolution(self, problem: Problem) -> tuple[int, int]:
+        library("captum.attr", self)  # before a study begins: no photo pays for that, or fails
         return problem.size
 
     def attributions(self, problem: Problem) -> Tensor:

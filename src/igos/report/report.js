@@ -134,11 +134,11 @@
     const box = article.querySelector(".photo");
     let photo = null;
     if (source) {
-      photo = element("img", { src: source, alt: `${card.name}, ${first(card.target)}` });
-      await photo.decode();
+      const image = element("img", { src: source, alt: `${card.name}, ${first(card.target)}` });
+      photo = await image.decode().then(() => image, () => null); // heatmaps stand alone, too
       if (!near.has(article)) return;
-      box.replaceChildren(photo);
-    } else box.replaceChildren("photo not found");
+    }
+    box.replaceChildren(photo ?? "photo not found");
     const under = pictures.fits && control("layer") === "over" ? photo : null;
     for (const made of article.querySelectorAll("[data-configuration]")) {
       if (made.hidden) continue;
