@@ -1,4 +1,4 @@
-"""Milliseconds a heatmap on a GPU, next to what the hardware allows and to a plain loop.
+"""Milliseconds a heatmap on a GPU, next to what the bare network takes and to a plain loop.
 
     python benchmarks/speed.py --out speed.json
     python benchmarks/speed.py --photos PHOTOS/labels.csv    # and what the speed costs in quality
