@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -363,6 +364,18 @@ def test_ten_at_once_are_answered_in_turn(site: tuple[str, "Actions", Path]) -> 
     for at, answer in enumerate(answers):
         assert f"--target {at % 3} " in answer
         assert "Done: deletion" in answer
+
+
+def test_a_photo_that_waits_says_so(page: "Page", site: tuple[str, "Actions", Path]) -> None:
+    turn = threading.Event()
+    site[1].worker._thread.submit(turn.wait)
+    try:
+        button(page, "Use the sample photo").click()
+        page.get_by_text("Looking at the photo, at its turn").wait_for()
+    finally:
+        turn.set()
+    page.locator("#predictions li").first.wait_for()
+    page.get_by_text("Looking at the photo").wait_for(state="detached")
 
 
 def test_everything_has_a_name_and_is_reached_by_keyboard(page: "Page") -> None:

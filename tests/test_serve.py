@@ -184,7 +184,9 @@ def test_an_upload_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
         until(lambda: not file.exists())
 
 
-def test_gradio_too_forgets_whoever_leaves(address: str) -> None:
+def test_gradio_too_forgets_whoever_leaves(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[bool] = []
+    monkeypatch.setattr("igos.app.wiring.give_back", lambda: given.append(True))
     client = pytest.importorskip("gradio_client").Client(address, verbose=False)
     try:
         client.predict(api_name="/sample")
@@ -192,6 +194,7 @@ def test_gradio_too_forgets_whoever_leaves(address: str) -> None:
     finally:
         client.close()
     until(lambda: client.session_hash not in held())
+    until(lambda: bool(given))
 
 
 def test_an_upload_has_a_limit(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,8 +214,11 @@ def test_a_password(place: Path) -> None:
     with running("net.py:classifier", auth=guard.read_auth(f"me:{place / 'word'}")) as (url, _):
         assert '"auth_required":true' in ask(url)[2].replace(" ", "")
         assert ask(f"{url}/config")[0] == 401
-        for path in ("queue/join", "upload", "run/predict"):
-            assert ask(f"{url}/gradio_api/{path}", b"{}")[0] in (401, 422), path
+        message = json.dumps({"data": ["deletion", 5], "fn_index": 0, "session_hash": "me"})
+        kind = {"Content-Type": "application/json"}
+        for path in ("queue/join", "run/drag", "call/drag"):
+            assert ask(f"{url}/gradio_api/{path}", message.encode(), **kind)[0] == 401, path
+        assert send(url, b"a")[0] == 401
         for word, code in (("wrong", 400), ("secret", 200)):
             form = urllib.parse.urlencode({"username": "me", "password": word}).encode()
             assert ask(f"{url}/login", form)[0] == code

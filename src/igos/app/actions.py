@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 Parts = dict[str, Any]
 
 MOST_METHODS = 8  # of a comparison: what a session keeps has to end somewhere
+REFUSED = "The server did not take this; perhaps too many are waiting. Please try again."
 NOT_BEGUN = view.notice("Stopped before it began.", "status")
 NOT_TESTED = "The heatmap so far is not tested."
 NOTHING: Parts = {"numbers": "", "heat": view.NO_HEAT, "composed": view.NO_TEST}
@@ -96,8 +97,11 @@ class Actions:
 
     def refused(self, bar: str, _: str) -> Parts:
         """A run that Gradio did not let into the queue."""
-        words = "The server did not take this; perhaps too many are waiting. Please try again."
-        return {"busy": "", bar: "", "notice": view.notice(words)}
+        return {"busy": "", bar: "", "notice": view.notice(REFUSED)}
+
+    def not_looked_at(self, _: str) -> Parts:
+        """Likewise, a photo."""
+        return {"notice": view.notice(REFUSED)}
 
     def explain(self, key: str, choice: Choice, point: Point) -> Iterator[Parts]:
         """The heatmap as it grows, then the answer."""

@@ -19,6 +19,7 @@ from igos.errors import IgosError
 SET_OPACITY = "(v) => document.documentElement.style.setProperty('--igos-opacity', v / 100)"
 WITH_NAME = "(file) => [file, (Array.isArray(file) ? file[0] : file)?.orig_name ?? '']"
 STOPPING = f"() => {json.dumps(view.progress('Stopping, at its turn or the next pass', None))}"
+LOOKING = f"() => {json.dumps(view.progress('Looking at the photo, at its turn', None))}"
 SAVE = """(file) => {
   if (!file) return null;
   const bytes = Uint8Array.from(atob(file.content), (c) => c.charCodeAt(0));
@@ -81,9 +82,15 @@ def wire(page: gr.Blocks, actions: Actions, parts: dict[str, Any]) -> None:
         return actions.drag(key, Point(kind, percent / 100))
 
     file = [parts["file"], parts["name"]]
+    upload, sample = parts["file"].upload, parts["sample"].click
+    for event in (upload, sample):
+        event(None, None, parts["notice"], js=LOOKING)
     how = {"js": WITH_NAME, "api_name": "upload", **MODEL}
-    on(parts["file"].upload, actions.upload, file, f"{PHOTO} file", **how)
-    on(parts["sample"].click, actions.sample, [], PHOTO, api_name="sample", **MODEL)
+    for look in (
+        on(upload, actions.upload, file, f"{PHOTO} file", **how),
+        on(sample, actions.sample, [], PHOTO, api_name="sample", **MODEL),
+    ):
+        on(look.failure, actions.not_looked_at, [], "notice", **AT_ONCE)
     for button, end, bar, action, inputs, names in (
         ("explain", "stop", "progress", explain, [parts["method"], *question, *point], ANSWER),
         (

@@ -44,8 +44,8 @@ def serve(
     given = {"--weights": weights, "--device": device, "--precision": precision}
     options = {name: str(value) for name, value in given.items() if value not in (None, "auto")}
     options["--model"] = model
-    memory.share_one_heap()
     with closing(server.listen(host, port)) as opened:  # before the model, which takes longer
+        memory.share_one_heap()
         with redirect_stdout(sys.stderr):
             classifier = load(model, weights=weights, device=device, precision=precision)
         with server.serving(classifier, opened, options=options, auth=allowed) as (running, _):
