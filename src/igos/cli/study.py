@@ -135,7 +135,7 @@ def evaluate(
                 "batch": study.batch,
                 "heatmaps": heatmaps,
             },
-            environment=environment(study.device),
+            environment=environment(classifier),
         )
         if not study.configurations:
             reasons = "; ".join(f"{name} {reason}" for name, reason in study.unsuited)

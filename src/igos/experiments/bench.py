@@ -114,7 +114,7 @@ class Bench:
             store.begin(
                 started=datetime.now(UTC).isoformat(timespec="seconds"),
                 arguments={"experiment": name, "limit": most, "batch": study.batch},
-                environment=environment(study.device),
+                environment=environment(classifier),
             )
             self.follow(study, evaluate(study, chosen, limit=most))
             configurations = {one.number for one in study.configurations}

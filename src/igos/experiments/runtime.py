@@ -3,7 +3,7 @@
 import re
 import statistics
 
-from igos.answer import device_of, precision_of
+from igos.answer import precision_of
 from igos.experiments.bench import Bench, Kept, Report
 from igos.models.classifier import Classifier
 from igos.study.formats import markdown
@@ -59,10 +59,9 @@ def runtime(bench: Bench) -> Report:
 
 
 def _where(classifier: Classifier) -> str:
-    device = environment(device_of(classifier))["device"]
-    compiled = classifier.fast is not None and classifier.fast.compiled is not None
-    way = [precision_of(classifier), *(["compiled"] if compiled else [])]
-    return ".".join(["runtime", re.sub(r"\W+", "-", device), *way])
+    found = environment(classifier)
+    way = [precision_of(classifier), *(["compiled"] if found["compiled"] == "yes" else [])]
+    return ".".join(["runtime", re.sub(r"\W+", "-", found["device"]), *way])
 
 
 def _seconds(kept: Kept) -> list[list[str]]:

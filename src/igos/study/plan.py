@@ -160,13 +160,15 @@ def file_digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def environment(device: torch.device) -> dict[str, str]:
+def environment(classifier: Classifier) -> dict[str, str]:
     """What the seconds and the last digits of a result depend on."""
+    device, fast = device_of(classifier), classifier.fast
     return {
         "igos": igos.__version__,
         "python": platform.python_version(),
         "torch": torch.__version__,
         "system": platform.platform(),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+        "compiled": "yes" if fast is not None and fast.compiled is not None else "no",
         "threads": str(torch.get_num_threads()),
     }
