@@ -31,7 +31,7 @@ from igos.study.formats import markdown
 from igos.study.plan import Study
 from igos.study.run import Progress
 from igos.study.schema import reading
-from igos.study.store import Failure, Result, Store
+from igos.study.store import Result, Store
 from small import Run, TinyNet, random
 
 NET = ("--model", "net.py:classifier", "--device", "cpu")
@@ -170,40 +170,34 @@ def test_the_total_loss_is_the_objective_of_the_last_mask(run: Run) -> None:
     assert float(third) == pytest.approx(loss, abs=1e-4)
 
 
-def test_a_photo_that_has_stopped_keeps_its_loss(tmp_path: Path) -> None:
-    path = tmp_path / "run.sqlite"
+def kept(path: Path, found: dict[str, list[Result]]) -> Kept:
+    """A store in which each method has these results at 28×28, a photo each."""
     with Store(path) as store:
         store.begin(started="", arguments={}, environment={})
         question = store.question({"model": "net"})
-        photos = [store.photo(f"{at}.jpg", f"0{at}") for at in range(2)]
+        count = max(map(len, found.values()))
+        photos = [store.photo(f"{at}.jpg", f"0{at}") for at in range(count)]
         store.add_predictions(question, {photo: Prediction(0, 0.9, 0, 0.9) for photo in photos})
-        for method, lists in (("a", [[0.8, 0.4], [0.6]]), ("b", [None, None])):
-            number = store.configuration(question, method, (2, 2), {})
-            answers: dict[int, Result | Failure] = {}
-            for photo, losses in zip(photos, lists, strict=True):
-                answers[photo] = Result(0, 0, [], [], [], 0, None, None, losses, [], None)
-            store.add_answers(number, answers)
-    assert mean_losses(Kept(path, frozenset({1, 2}), frozenset(photos))) == {
-        "a": pytest.approx([0.7, 0.5])
-    }
+        numbers = [store.configuration(question, method, (28, 28), {}) for method in found]
+        for number, results in zip(numbers, found.values(), strict=True):
+            store.add_answers(number, dict(zip(photos, results, strict=True)))
+    return Kept(path, frozenset(numbers), frozenset(photos))
+
+
+RESULT = Result(0, 0, [], [], [], 0, None, None, None, [], None)
+
+
+def test_a_photo_that_has_stopped_keeps_its_loss(tmp_path: Path) -> None:
+    stopped = [replace(RESULT, losses=[0.8, 0.4]), replace(RESULT, losses=[0.6])]
+    found = kept(tmp_path / "run.sqlite", {"a": stopped, "b": [RESULT, RESULT]})
+    assert mean_losses(found) == {"a": pytest.approx([0.7, 0.5])}
 
 
 def test_seconds_are_medians(tmp_path: Path) -> None:
     module = importlib.import_module("igos.experiments.runtime")  # the function has its name
-    path = tmp_path / "run.sqlite"
-    with Store(path) as store:
-        store.begin(started="", arguments={}, environment={})
-        question = store.question({"model": "net"})
-        photos = [store.photo(f"{at}.jpg", f"0{at}") for at in range(3)]
-        store.add_predictions(question, {photo: Prediction(0, 0.9, 0, 0.9) for photo in photos})
-        number = store.configuration(question, "igos", (28, 28), {})
-        answers: dict[int, Result | Failure] = {
-            photo: Result(0, 0, [], [], [], seconds, None, None, None, [], None)
-            for photo, seconds in zip(photos, (0.2, 9.0, 0.3), strict=True)
-        }
-        store.add_answers(number, answers)
-    found = module._seconds(Kept(path, frozenset({number}), frozenset(photos)))
-    assert found == [["igos", "–", "–", "0.300", "–", "–"]]
+    results = [replace(RESULT, seconds=seconds) for seconds in (0.2, 9.0, 0.3)]
+    found = kept(tmp_path / "run.sqlite", {"igos": results})
+    assert module._seconds(found) == [["igos", "–", "–", "0.300", "–", "–"]]
 
 
 def test_seconds_of_another_way_of_running_have_a_store_of_their_own() -> None:
