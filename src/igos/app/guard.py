@@ -3,6 +3,7 @@
 import hmac
 import ipaddress
 import json
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -129,9 +130,9 @@ def _files_in(body: bytes) -> list[str]:
         message = json.loads(body)
     except (ValueError, RecursionError):
         return []  # nor can Gradio make anything of it
-    found, waiting = [], [message]
+    found, waiting = [], deque([message])
     while waiting:
-        one: Any = waiting.pop(0)
+        one: Any = waiting.popleft()
         if isinstance(one, dict):
             if "path" in one:
                 found.append(one["path"] if isinstance(one["path"], str) else "")
