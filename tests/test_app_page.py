@@ -84,6 +84,14 @@ def explain(page: "Page") -> None:
     page.locator("#numbers dd").first.wait_for()
 
 
+def begin_slowly(page: "Page", monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that is still at work when the next step of the test comes."""
+    monkeypatch.setenv("IGOS_TEST_DELAY", "0.02")
+    choose(page, "method", "mask-paper")
+    button(page, "Explain").click()
+    page.locator("#progress progress[max]").wait_for()
+
+
 def number(page: "Page", name: str) -> str:
     return page.locator(f"#numbers .{name} dd").inner_text()
 
@@ -178,11 +186,8 @@ def test_a_run_grows_and_is_stopped(
 ) -> None:
     upload(page, site[2] / "it's (red).png")
     page.locator("#predictions li").first.wait_for()
-    monkeypatch.setenv("IGOS_TEST_DELAY", "0.02")
-    choose(page, "method", "mask-paper")
-    button(page, "Explain").click()
+    begin_slowly(page, monkeypatch)
     bar = page.locator("#progress progress[max]")
-    bar.wait_for()
     first, heat = int(bar.get_attribute("value") or 0), source(page, "heat")
     page.wait_for_function("v => document.querySelector('#progress progress').value > v", arg=first)
     page.wait_for_function("s => document.querySelector('#heat img.top').src !== s", arg=heat)
@@ -204,10 +209,7 @@ def test_a_run_stopped_in_the_queue_does_not_come_back(
     for visitor in (page, other):
         button(visitor, "Use the sample photo").click()
         visitor.locator("#predictions li").first.wait_for()
-    monkeypatch.setenv("IGOS_TEST_DELAY", "0.02")
-    choose(other, "method", "mask-paper")
-    button(other, "Explain").click()
-    other.locator("#progress progress[max]").wait_for()
+    begin_slowly(other, monkeypatch)
     button(page, "Explain").click()
     page.get_by_text("Waiting for its turn").wait_for()
     button(page, "Stop").click()
@@ -310,10 +312,7 @@ def test_whoever_leaves_is_forgotten_and_their_run_ends(
     before = held()
     button(page, "Use the sample photo").click()
     page.locator("#predictions li").first.wait_for()
-    monkeypatch.setenv("IGOS_TEST_DELAY", "0.02")
-    choose(page, "method", "mask-paper")
-    button(page, "Explain").click()
-    page.locator("#progress progress[max]").wait_for()
+    begin_slowly(page, monkeypatch)
     assert len(actions.sessions) >= 1
     mine = held() - before
     assert mine

@@ -107,7 +107,7 @@ def wire(page: gr.Blocks, actions: Actions, parts: dict[str, Any]) -> None:
         run = on(first.then, action, inputs, names, api_name=button, **MODEL)
         on(run.failure, partial(actions.refused, bar), [], changed, **AT_ONCE)
         parts[end].click(None, None, parts[bar], js=STOPPING)
-        on(parts[end].click, actions.stop, [], "", **AT_ONCE)
+        on(parts[end].click, actions.stop, [], bar, **AT_ONCE)  # Gradio warns if nothing can change
     moved = partial(gr.on, [parts["fraction"].input, parts["kind"].input])
     how = {"trigger_mode": "always_last", "api_name": "drag", **AT_ONCE}
     on(moved, drag, point, "composed curves command", **how)
