@@ -83,6 +83,19 @@ def test_the_same_twice_is_once(run: Run) -> None:
     assert (code, "did you mean 'random'" in err) == (2, True)
 
 
+def test_a_table_of_some_photos(photos: Path, run: Run) -> None:
+    assert run("evaluate", "photos", *NET, "--methods", "random", "--out", "run.sqlite")[0] == 0
+    (photos / "some.csv").write_text("file,class_index\n1.png,0\n3.png,0\nbad.png,0\n")
+    (photos / "none.csv").write_text("file,class_index\nbad.png,0\n")
+    words = ("table", "run.sqlite", "--format", "json", "--photos")
+    (row,) = json.loads(run(*words, "photos/some.csv")[1])
+    assert row["photos"] == 2
+    assert row["difference"] == pytest.approx(row["insertion"] - row["deletion"])
+    code, _, err = run(*words, "photos/none.csv")
+    assert code == 2
+    assert "photos 'photos/none.csv': 'run.sqlite' has results for none of them" in err
+
+
 @pytest.mark.usefixtures("photos")
 def test_a_model_that_changed_is_another_one(place: Path, run: Run) -> None:
     words = ("evaluate", "photos", *NET, "--methods", "random", "--limit", "2", "--out", "r.sqlite")

@@ -72,8 +72,19 @@ def test_means_and_paired_tests(path: Path) -> None:
     assert single.common_photos == 1
     assert mask.deletion_wins == 0.25  # one loss, one draw
     assert mask.insertion_wins == 0.5
+    assert (ours.difference, mask.difference) == pytest.approx((0.5, 0.45))
+    assert mask.difference_p == paired_p(np.array([0.2 - 0.5, 0.7 - 0.6]))
+    assert mask.difference_wins == 0.5
     assert [row.against for row in summarise(path, against=None)] == [None] * 3
     assert summarise(path, against="mask")[0].common_photos == 2
+
+
+def test_only_photos_with_these_names_count(path: Path) -> None:
+    ours, mask, single = summarise(path, names={"a", "c", "of another store"})
+    assert (ours.photos, mask.photos, single.photos) == (2, 1, 1)
+    assert ours.difference == pytest.approx((0.5 + 0.4) / 2)
+    assert mask.common_photos == 1
+    assert summarise(path, names=set()) == []
 
 
 def test_only_photos_that_the_model_is_sure_of_count(path: Path) -> None:

@@ -176,17 +176,31 @@ def table(
     form: Annotated[str, typer.Option("--format", help="text, md, csv, json or latex.")] = "text",
     against: Against = None,
     min_probability: MinProbability = 0.0,
+    photos: Annotated[
+        Path | None, typer.Option(help="Only these: a folder or a CSV, as for igos evaluate.")
+    ] = None,
 ) -> None:
     """Print a study: methods × resolutions, confidence intervals, paired tests."""
-    _print_table(store, form, against=against, min_probability=min_probability)
+    _print_table(store, form, against=against, min_probability=min_probability, photos=photos)
 
 
-def _print_table(store: Path, form: str, *, against: str | None, min_probability: float) -> None:
+def _print_table(
+    store: Path,
+    form: str,
+    *,
+    against: str | None,
+    min_probability: float,
+    photos: Path | None = None,
+) -> None:
+    from igos.data import list_photos
     from igos.study.formats import FORMATS
     from igos.study.table import summarise
 
     write = named("format", FORMATS, form)
-    rows = summarise(store, against=against or "igos", min_probability=min_probability)
+    names = None if photos is None else {photo.name for photo in list_photos(photos)}
+    rows = summarise(store, against=against or "igos", min_probability=min_probability, names=names)
+    if names is not None and not rows:
+        raise IgosError(f"photos {str(photos)!r}: {str(store)!r} has results for none of them")
     if against is not None:
         named("method of the store", {row.method: row for row in rows}, against)
     print(write(rows))

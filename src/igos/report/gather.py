@@ -13,7 +13,7 @@ import numpy as np
 from igos.answer import Prediction
 from igos.errors import IgosError, unknown
 from igos.study.schema import reading
-from igos.study.table import Row, Values, labels, rows_of
+from igos.study.table import Row, Values, labels, photos_named, rows_of
 
 PARTICULAR = re.compile(r"\d+(\.\d+)?|'[^']*'|\"[^\"]*\"")  # what makes each warning another one
 
@@ -121,7 +121,7 @@ def gather(store: Path, *, against: str | None = None, min_probability: float = 
     """Read a store; the tables' figures are those of `igos table`."""
     with reading(store) as db:
         db.execute("BEGIN")  # all of it as it is now, also while igos evaluate writes
-        last = {number for (number,) in db.execute("SELECT max(id) FROM photos GROUP BY name")}
+        last = photos_named(db)
         numbers = [number for (number,) in db.execute("SELECT id FROM configurations ORDER BY id")]
         found = {number: _answers(db, number, min_probability, last) for number in numbers}
         found = {number: some for number, some in found.items() if some[0]}
@@ -134,7 +134,11 @@ def gather(store: Path, *, against: str | None = None, min_probability: float = 
         }
         home = dict(db.execute("SELECT id, question FROM configurations"))
         rows = rows_of(
-            db, against=against or "igos", min_probability=min_probability, only=(set(found), last)
+            db,
+            against=against or "igos",
+            min_probability=min_probability,
+            configurations=set(found),
+            photos=last,
         )
     if not found:
         least = f" for photos of probability {min_probability}" if min_probability else ""

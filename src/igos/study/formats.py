@@ -89,7 +89,7 @@ def _latex_table(title: str, grid: Grid) -> str:
 
 def _escaped(text: str) -> str:
     """Plain text for LaTeX."""
-    special = {"×": r"$\times$", NOTHING: "--", "\\": r"\textbackslash{}"}
+    special = {"×": r"$\times$", "−": "$-$", NOTHING: "--", "\\": r"\textbackslash{}"}
     special |= {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     special |= {character: "\\" + character for character in "_%&#${}"}
     return "".join(special.get(character, character) for character in text)
@@ -156,9 +156,10 @@ def _overview(named: Sequence[tuple[Row, str]], markup: Markup) -> Grid:
 
 def _details(named: Sequence[tuple[Row, str]]) -> Grid:
     against = next((row.against for row, _ in named if row.against), None)
-    head = ["method", "resolution", "photos", "deletion, 95 %", "insertion, 95 %", "s/heatmap"]
+    head = ["method", "resolution", "photos", "deletion, 95 %", "insertion, 95 %"]
+    head += ["ins. − del.", "s/heatmap"]
     if against is not None:
-        head += [f"better than {against}: deletion", "p", "insertion", "p"]
+        head += [f"better than {against}: deletion", "p", "insertion", "p", "ins. − del.", "p"]
     grid = [head]
     for row, label in named:
         line = [
@@ -167,11 +168,13 @@ def _details(named: Sequence[tuple[Row, str]]) -> Grid:
             str(row.photos),
             _with_interval(row.deletion, row.deletion_ci),
             _with_interval(row.insertion, row.insertion_ci),
+            f"{round(row.difference, 3) + 0:.3f}",  # no minus before a zero
             f"{row.seconds:.3f}",
         ]
         if against is not None:
             line += [_share(row.deletion_wins), _p(row.deletion_p)]
             line += [_share(row.insertion_wins), _p(row.insertion_p)]
+            line += [_share(row.difference_wins), _p(row.difference_p)]
         grid.append(line)
     return grid
 

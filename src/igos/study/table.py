@@ -34,6 +34,7 @@ class Row:
     deletion_ci: Interval | None  # None for a single photo
     insertion: float
     insertion_ci: Interval | None
+    difference: float  # insertion − deletion
     seconds: float  # a heatmap
     against: str | None = None  # the method compared with, photo by photo
     common_photos: int = 0
@@ -41,6 +42,8 @@ class Row:
     insertion_p: float | None = None
     deletion_wins: float | None = None  # share of the common photos where this method is better
     insertion_wins: float | None = None
+    difference_p: float | None = None
+    difference_wins: float | None = None
 
     def record(self) -> dict[str, Any]:
         """As JSON has it; a square resolution is one number."""
@@ -55,6 +58,10 @@ class _Results:
     insertion: Values
     seconds: Values
 
+    @property
+    def difference(self) -> Values:
+        return self.insertion - self.deletion
+
     def at(self, photos: Sequence[int]) -> "_Results":
         place = {photo: at for at, photo in enumerate(self.photos)}
         chosen = [place[photo] for photo in photos]
@@ -68,19 +75,33 @@ def summarise(
     *,
     against: str | None = "igos",
     min_probability: float = 0.0,
+    names: Collection[str] | None = None,
     only: tuple[Collection[int], Collection[int]] | None = None,
 ) -> list[Row]:
     """A row for each configuration that has results for photos of that probability.
 
-    `only` are numbers of configurations and of photos; without, all configurations and, of photos
-    with the same name, the one that came last.
+    `names` are those of the photos; `only` are numbers of configurations and of photos. Without
+    numbers, all configurations and, of photos with the same name, the one that came last.
 
     `against` names the method that every other is tested against at the same resolution, by the
     paired Wilcoxon signed-rank test (two-sided) over the photos that both have. Of several settings
     of that method the one that came first into the store counts.
     """
     with reading(path) as db:
-        return rows_of(db, against=against, min_probability=min_probability, only=only)
+        configurations, photos = only or (None, photos_named(db, names))
+        return rows_of(
+            db,
+            against=against,
+            min_probability=min_probability,
+            configurations=configurations,
+            photos=photos,
+        )
+
+
+def photos_named(db: sqlite3.Connection, names: Collection[str] | None = None) -> set[int]:
+    """The numbers of photos with these names, or any; of the same name the one that came last."""
+    last = db.execute("SELECT name, max(id) FROM photos GROUP BY name")
+    return {number for name, number in last if names is None or name in names}
 
 
 def rows_of(
@@ -88,25 +109,25 @@ def rows_of(
     *,
     against: str | None,
     min_probability: float,
-    only: tuple[Collection[int], Collection[int]] | None,
+    configurations: Collection[int] | None,
+    photos: Collection[int],
 ) -> list[Row]:
     """What `summarise` returns, from a store that is open."""
-    configurations = db.execute(
-        "SELECT c.id, q.identity, c.height, c.width, c.method, c.settings "
-        "FROM configurations c JOIN questions q ON q.id = c.question ORDER BY c.id"
-    ).fetchall()
-    if only is not None:
-        configurations = [row for row in configurations if row[0] in only[0]]
-    results = {
-        number: _results(db, number, min_probability, None if only is None else only[1])
-        for number, *_ in configurations
-    }
+    wanted = [
+        row
+        for row in db.execute(
+            "SELECT c.id, q.identity, c.height, c.width, c.method, c.settings "
+            "FROM configurations c JOIN questions q ON q.id = c.question ORDER BY c.id"
+        )
+        if configurations is None or row[0] in configurations
+    ]
+    results = {number: _results(db, number, min_probability, photos) for number, *_ in wanted}
     references: dict[tuple[str, int, int], _Results] = {}
-    for number, *place, method, _ in configurations:
+    for number, *place, method, _ in wanted:
         if method == against and results[number].photos:
             references.setdefault(tuple(place), results[number])
     rows = []
-    for number, *place, method, settings in configurations:
+    for number, *place, method, settings in wanted:
         found = results[number]
         if not found.photos:
             continue
@@ -136,6 +157,7 @@ def _row(
         deletion_ci=confidence_interval(found.deletion),
         insertion=float(found.insertion.mean()),
         insertion_ci=confidence_interval(found.insertion),
+        difference=float(found.difference.mean()),
         seconds=float(found.seconds.mean()),
     )
 
@@ -144,11 +166,8 @@ def _results(
     db: sqlite3.Connection,
     configuration: int,
     min_probability: float,
-    photos: Collection[int] | None,
+    photos: Collection[int],
 ) -> _Results:
-    if photos is None:
-        last = db.execute("SELECT max(id) FROM photos GROUP BY name")
-        photos = {number for (number,) in last}
     rows = db.execute(
         "SELECT r.photo, r.deletion, r.insertion, r.seconds FROM results r "
         "JOIN configurations c ON c.id = r.configuration "
@@ -172,6 +191,8 @@ def _tested(row: Row, found: _Results, reference: _Results, against: str) -> Row
         insertion_p=paired_p(ours.insertion - theirs.insertion),
         deletion_wins=wins(theirs.deletion - ours.deletion),
         insertion_wins=wins(ours.insertion - theirs.insertion),
+        difference_p=paired_p(ours.difference - theirs.difference),
+        difference_wins=wins(ours.difference - theirs.difference),
     )
 
 
