@@ -17,10 +17,13 @@ from torch import Tensor, nn
 from igos.answer import Prediction, pose
 from igos.cli.experiment import NAMES
 from igos.data import list_photos
+from igos.errors import IgosError
 from igos.experiments import EXPERIMENTS
 from igos.experiments.adversarial import MIFGSM
 from igos.experiments.bench import Bench, Kept, published
 from igos.experiments.convergence import mean_losses
+from igos.experiments.pictures import explanations
+from igos.explainer import explain
 from igos.image import Normalisation, blur
 from igos.methods.igos import IGOS
 from igos.models import load
@@ -69,10 +72,37 @@ def test_each_has_a_report_and_goes_on(name: str, place: Path, run: Run) -> None
         assert (place / "there" / picture).stat().st_size > 1000
     stores = sorted((place / "there").glob("*.sqlite"))
     before = [_results(store) for store in stores]
+    assert before
     assert all(before)
-    assert name == "gallery" or before
     assert run(*words)[0] == 0
     assert [_results(store) for store in stores] == before  # nothing was done again
+
+
+@pytest.mark.usefixtures("photos")
+def test_figures_show_what_explain_would(place: Path) -> None:
+    classifier = load("net.py:classifier", device="cpu")
+    bench = Bench(classifier, place / "photos", place)
+    methods = {name: bench.maker(name) for name in ("igos", "random")}
+    kept = bench.study("some", methods, [4], heatmaps=True, batch=1)
+    for name, found in explanations(bench, kept, bench.photos):
+        assert [one.method for one in found] == ["igos", "random"]
+        for one in found:
+            method = methods[one.method]((4, 4))
+            own = explain(place / "photos" / name, model=classifier, method=method)
+            for what in ("heatmap", "image", "baseline"):
+                torch.testing.assert_close(getattr(one, what), getattr(own, what))
+            for curve in ("deletion", "insertion"):
+                for what in ("fraction", "score"):
+                    mine, theirs = (getattr(getattr(two, curve), what) for two in (one, own))
+                    torch.testing.assert_close(mine, theirs)
+            assert one.losses == pytest.approx(own.losses)
+            mine, theirs = one.record(), own.record()
+            for key in ("photo", "method", "seconds", "losses", "deletion", "insertion", "curves"):
+                del mine[key], theirs[key]
+            assert mine == theirs
+    bare = bench.study("bare", methods, [4])
+    with pytest.raises(IgosError, match="has no heatmap"):
+        list(explanations(bench, bare, bench.photos))
 
 
 def _results(store: Path) -> list[tuple[object, ...]]:

@@ -1,6 +1,7 @@
 """The SQLite file: one writer, all or nothing, refusals."""
 
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -69,6 +70,16 @@ def test_what_goes_in_comes_out(path: Path) -> None:
     )
     assert RESULT.heatmap is not None
     np.testing.assert_array_equal(unpack(row[13], (2, 3)), RESULT.heatmap)
+
+
+BARE = replace(RESULT, iterations=None, converged=None, losses=None, heatmap=None)
+
+
+@pytest.mark.parametrize("result", [RESULT, BARE], ids=["full", "bare"])
+def test_a_row_is_read_as_it_was_written(result: Result) -> None:
+    read = Result.of(result.row(), (2, 3))
+    np.testing.assert_array_equal(read.heatmap, result.heatmap)
+    assert replace(read, heatmap=None) == replace(result, heatmap=None)
 
 
 def test_a_heatmap_is_packed_without_loss() -> None:

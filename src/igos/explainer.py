@@ -97,10 +97,7 @@ def explain(
         target=index,
         class_name="" if index is None else classifier.class_name(index),
         probability=None if index is None else float(probabilities[index]),
-        predicted=[
-            (int(at), classifier.class_name(int(at)), float(probabilities[at]))
-            for at in probabilities.argsort(descending=True)[:PREDICTIONS]
-        ],
+        predicted=most_probable(classifier, probabilities),
         method=name,
         settings={
             **method.settings,
@@ -121,6 +118,14 @@ def explain(
         baseline=problem.baseline[0].cpu(),
         normalisation=classifier.normalisation,
     )
+
+
+def most_probable(classifier: Classifier, probabilities: Tensor) -> list[tuple[int, str, float]]:
+    """The first classes by probability, (C,): index, name, probability."""
+    return [
+        (int(at), classifier.class_name(int(at)), float(probabilities[at]))
+        for at in probabilities.argsort(descending=True)[:PREDICTIONS]
+    ]
 
 
 def find_baseline(baseline: str | Path | Tensor | Baseline, classifier: Classifier) -> Baseline:

@@ -21,10 +21,9 @@ from igos.data import Listed, decode, list_photos, read_content
 from igos.errors import IgosError
 from igos.experiments.bench import AsItIs, Bench, Kept, Report, save_pixels
 from igos.experiments.failure import reach
-from igos.explainer import explain
+from igos.experiments.pictures import explanations
 from igos.files import prepare_folder
 from igos.image import Normalisation
-from igos.models.classifier import Classifier
 from igos.passes import evaluating
 from igos.study.formats import markdown
 
@@ -77,7 +76,7 @@ def adversarial(bench: Bench) -> Report:
     wanted = {f"{kind}/{name}.png" for name in pairs for kind in KINDS}
     photos = [photo for photo in list_photos(folder) if photo.name in wanted]
     methods = {METHOD: bench.maker(METHOD)}
-    kept = own.study("adversarial", methods, [SIDE], photos=photos)
+    kept = own.study("adversarial", methods, [SIDE], photos=photos, heatmaps=True)
     found = _found(kept)
     pairs = [name for name in pairs if all(f"{kind}/{name}.png" in found for kind in KINDS)]
     fooled = [
@@ -104,7 +103,7 @@ def adversarial(bench: Bench) -> Report:
             "normal photos need the highlighted parts alone, adversarial ones almost everything.",
         ]
     )
-    return Report("adversarial", text, _figures(bench, ready, folder, fooled[:SHOWN]))
+    return Report("adversarial", text, _figures(own, kept, photos, fooled[:SHOWN]))
 
 
 def _attacked(bench: Bench, folder: Path) -> Iterator[str]:
@@ -184,22 +183,13 @@ def _line(kind: str, found: Sequence[_Found]) -> list[str]:
 
 
 def _figures(
-    bench: Bench, ready: Classifier, folder: Path, names: Sequence[str]
+    bench: Bench, kept: Kept, photos: Sequence[Listed], names: Sequence[str]
 ) -> "dict[str, Figure]":
     from igos.plot import comparison
 
-    figures = {}
-    for name in names:
-        both = [
-            replace(
-                explain(
-                    folder / kind / f"{name}.png",
-                    model=ready,
-                    method=bench.maker(METHOD)((SIDE, SIDE)),
-                ),
-                method=kind,
-            )
-            for kind in KINDS
-        ]
-        figures[Path(name).stem] = comparison(both)
-    return figures
+    wanted = {f"{kind}/{name}.png": kind for name in names for kind in KINDS}
+    found = {
+        photo: replace(one, method=wanted[photo])
+        for photo, (one,) in explanations(bench, kept, [p for p in photos if p.name in wanted])
+    }
+    return {name: comparison([found[f"{kind}/{name}.png"] for kind in KINDS]) for name in names}

@@ -155,7 +155,7 @@ class Kept:
     photos: frozenset[int]
 
     def select(self, columns: str) -> list[tuple[Any, ...]]:
-        """Columns of results r, configurations c, photos f and predictions p, in their order."""
+        """Columns of results r, configurations c, questions q, photos f and predictions p."""
         return list(self.each(columns))
 
     def each(self, columns: str, *, order: str = "c.id, f.id") -> Iterator[tuple[Any, ...]]:
@@ -165,6 +165,7 @@ class Kept:
                 f"SELECT c.id, f.id, {columns} FROM results r "
                 "JOIN configurations c ON c.id = r.configuration JOIN photos f ON f.id = r.photo "
                 "JOIN predictions p ON p.photo = r.photo AND p.question = c.question "
+                "JOIN questions q ON q.id = c.question "
                 f"ORDER BY {order}"
             )
             for configuration, photo, *values in rows:

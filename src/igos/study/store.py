@@ -9,7 +9,7 @@ import threading
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Self
 
@@ -51,6 +51,18 @@ class Result:
             json.dumps(self.warnings, ensure_ascii=False),
             None if self.heatmap is None else pack(self.heatmap),
         )
+
+    @classmethod
+    def of(cls, row: Sequence[Any], resolution: tuple[int, int]) -> Self:
+        """What `row` has made a row of."""
+        values = dict(zip((field.name for field in fields(cls)), row, strict=True))
+        for name in ("fraction", "deletion_curve", "insertion_curve", "losses", "warnings"):
+            values[name] = None if values[name] is None else json.loads(values[name])
+        if values["converged"] is not None:
+            values["converged"] = bool(values["converged"])
+        if values["heatmap"] is not None:
+            values["heatmap"] = unpack(values["heatmap"], resolution)
+        return cls(**values)
 
 
 @dataclass(frozen=True)
