@@ -222,7 +222,7 @@ def test_the_game_on_grids_is_won_by_who_sees_colours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = importlib.import_module("igos.experiments.pointing")  # the function has its name
-    monkeypatch.setattr(module, "METHODS", ("igos", "random"))
+    monkeypatch.setattr(module, "NAMES", ("igos", "random"))
     folder = tmp_path / "photos"
     folder.mkdir()
     for name, colour in COLOURS.items():
@@ -250,6 +250,11 @@ def test_the_game_on_grids_is_won_by_who_sees_colours(
     assert scores["igos 14×14"][:2] == [8, 100]
     assert scores["igos 14×14"][2] > 0.8
     assert scores["random 28×28"][2] == pytest.approx(0.25, abs=0.05)
+    (line,) = [one for one in report.splitlines() if one.startswith("| igos 14×14")]
+    assert line.split("|")[5:8] == line.split("|")[2:5]  # each class has a quarter: all are seen
+    monkeypatch.setattr(module, "SEEN", 0.3)
+    (line,) = [one for one in pointing(bench).text.splitlines() if one.startswith("| igos 14×14")]
+    assert [one.strip() for one in line.split("|")[5:8]] == ["0", "–", "–"]
 
 
 @pytest.mark.usefixtures("quick")

@@ -23,29 +23,17 @@ from igos.data import Listed, read_photo
 from igos.errors import IgosError
 from igos.experiments.bench import AsItIs, Bench, Kept, Report, save_pixels
 from igos.files import prepare_folder
+from igos.methods import METHODS
 from igos.methods.base import Maker
 from igos.metrics.pointing import hit, share
 from igos.study.formats import markdown
 from igos.study.store import unpack
 
 SIDES = (28, 14, 7)
-METHODS = (
-    "igos",
-    "igos-two-sided",
-    "igos++",
-    "igos-paper",
-    "mask",
-    "rise",
-    "gradcam",
-    "integrated-gradients",
-    "saliency",
-    "guided-backprop",
-    "deconvnet",
-    "excitation-bp",
-    "contrastive-excitation-bp",
-    "random",
-)
+NAMES = [name for name in METHODS if name != "mwp"]  # the same map as excitation-bp
 CELLS = 2  # a side of the grid
+SEEN = 0.1  # the probability in the grid from which the model still sees a cell's class
+GRID_HEAD = ("heatmaps", "hits, %", "share")
 # Mean accuracy in % on COCO and VOC07; VGG16.
 PUBLISHED = {
     "AM": (37.10, 76.00),
@@ -143,31 +131,43 @@ def _with_grids(bench: Bench) -> Report:
     )
     photos = [Listed(name, path, label) for name, (path, label, _) in cells.items()]
     kept = own.study("pointing", _methods(bench), SIDES, photos=photos, heatmaps=True)
+    sees = {name for name, p in kept.select("f.name, p.probability") if p >= SEEN}
     scores = defaultdict(list)
     for title, name, heatmap in _heatmaps(kept):
         if name in cells:
             inside = cell(cells[name][2], bench.size)
-            scores[title].append((hit(heatmap, inside, tolerance=0), share(heatmap, inside)))
+            found = _InCell(hit(heatmap, inside, tolerance=0), share(heatmap, inside), name in sees)
+            scores[title].append(found)
     lines = [
-        [
-            title,
-            str(len(found)),
-            f"{100 * fmean(one for one, _ in found):.1f}",
-            f"{fmean(one for _, one in found):.3f}",
-        ]
-        for title, found in scores.items()
+        [title, *_in_cells(all_), *_in_cells([one for one in all_ if one.seen])]
+        for title, all_ in scores.items()
     ]
     text = "\n\n".join(
         [
             f"# Grid pointing game\n\n{bench.classifier.name}, {len(cells) // CELLS**2} grids of "
             f"{CELLS}×{CELLS} photos. Hits: the hottest pixel lies in the class's cell. Share: of "
             f"the heatmap's mass, in that cell. By chance {100 / CELLS**2:.0f} % and "
-            f"{1 / CELLS**2:.2f}.",
-            markdown(["method", "heatmaps", "hits, %", "share"], lines),
+            f"{1 / CELLS**2:.2f}. Seen: the class has at least {SEEN} in the grid.",
+            markdown(["method", *GRID_HEAD, *(f"seen: {what}" for what in GRID_HEAD)], lines),
             "The paper has no figures for this game.",
         ]
     )
     return Report("pointing", text)
+
+
+@dataclass(frozen=True)
+class _InCell:
+    hit: bool
+    share: float
+    seen: bool
+
+
+def _in_cells(found: Sequence[_InCell]) -> list[str]:
+    """As `GRID_HEAD` has it."""
+    if not found:
+        return ["0", "–", "–"]
+    hits, shares = fmean(one.hit for one in found), fmean(one.share for one in found)
+    return [str(len(found)), f"{100 * hits:.1f}", f"{shares:.3f}"]
 
 
 def make_grids(bench: Bench, folder: Path) -> dict[str, tuple[Path, int, int]]:
@@ -227,7 +227,7 @@ def cell(place: int, size: tuple[int, int]) -> Tensor:
 
 
 def _methods(bench: Bench) -> dict[str, Maker]:
-    return {name: bench.maker(name) for name in METHODS}
+    return {name: bench.maker(name) for name in NAMES}
 
 
 def _heatmaps(kept: Kept) -> Iterable[tuple[str, str, Tensor]]:
