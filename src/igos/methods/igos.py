@@ -33,7 +33,7 @@ MEASURED = {
 TWO_SIDED = {
     7: Regularisation(lambda1=2.7, lambda2=0.2, noise=0.0, first=0.4),
     14: Regularisation(lambda1=1.5, lambda2=2.0, noise=0.0, first=0.3),
-    28: Regularisation(lambda1=1.0, lambda2=1.4, noise=0.0, first=0.3),
+    28: Regularisation(lambda1=1.0, lambda2=1.4, noise=0.0, first=0.2),
     112: Regularisation(lambda1=0.1, lambda2=4.0, noise=0.01),
     224: Regularisation(lambda1=0.1, lambda2=7.0, noise=0.02),
 }
