@@ -78,6 +78,15 @@ def test_each_has_a_report_and_goes_on(name: str, place: Path, run: Run) -> None
     assert [_results(store) for store in stores] == before  # nothing was done again
 
 
+def test_a_gallery_goes_round_a_bad_photo(place: Path, photos: Path, run: Run) -> None:
+    (photos / "bad.png").write_text("no photo")
+    code, _, err = run("experiment", "gallery", "--photos", "photos", *NET, "--out", "there")
+    assert code == 0
+    assert "bad.png': not an image that Pillow can read" in err
+    report = (place / "there" / "gallery.md").read_text()
+    assert sorted(re.findall(r"- (.*): red", report)) == ["0.png", "1.png", "2.png"]
+
+
 @pytest.mark.usefixtures("photos")
 def test_figures_show_what_explain_would(place: Path) -> None:
     classifier = load("net.py:classifier", device="cpu")
@@ -101,7 +110,7 @@ def test_figures_show_what_explain_would(place: Path) -> None:
                 del mine[key], theirs[key]
             assert mine == theirs
     bare = bench.study("bare", methods, [4])
-    with pytest.raises(IgosError, match="has no heatmap"):
+    with pytest.raises(IgosError, match="no heatmap of"):
         list(explanations(bench, bare, bench.photos))
 
 

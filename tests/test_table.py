@@ -166,6 +166,17 @@ def test_csv_is_flat(path: Path) -> None:
     assert json.loads(rows[2]["settings"]) == {"lambda1": 0.1}
 
 
+def test_the_difference_in_words(path: Path) -> None:
+    rows = summarise(path)
+    rows[0] = replace(rows[0], difference=-0.0004)
+    head, _, ours, mask, _ = FORMATS["md"](rows).splitlines()[-5:]
+    assert head.count("| ins. − del. |") == 2
+    assert ours.split("|")[6].strip() == "0.000"  # not -0.000
+    assert mask.split("|")[6].strip() == "0.450"
+    assert mask.split("|")[12].strip() == "50%"
+    assert "ins. $-$ del." in FORMATS["latex"](rows)
+
+
 def test_the_best_is_bold(path: Path) -> None:
     rows = summarise(path)
     small = replace(rows[0], resolution=(4, 4), deletion=0.5)

@@ -200,7 +200,11 @@ def _print_table(
     names = None if photos is None else {photo.name for photo in list_photos(photos)}
     rows = summarise(store, against=against or "igos", min_probability=min_probability, names=names)
     if names is not None and not rows:
-        raise IgosError(f"photos {str(photos)!r}: {str(store)!r} has results for none of them")
+        raise IgosError(
+            f"photos {str(photos)!r}: {str(store)!r} has results for none of them; "
+            f"photos go by their path below the folder or CSV, here {min(names, default='')!r}, "
+            "which must be that of igos evaluate"
+        )
     if against is not None:
         named("method of the store", {row.method: row for row in rows}, against)
     print(write(rows))

@@ -14,18 +14,15 @@ from igos.answer import classified, device_of, tried
 from igos.data import Listed, read_photo
 from igos.errors import IgosError
 from igos.experiments.bench import Bench, Kept
-from igos.explainer import most_probable
+from igos.explainer import find_baseline, most_probable
 from igos.explanation import Explanation
-from igos.image import blur
 from igos.metrics.curves import Curve
+from igos.models.classifier import Classifier
 from igos.study.store import Result
 
-COLUMNS = (
-    *("f.name", "p.target", "p.probability", "q.identity"),
-    *("c.method", "c.settings", "c.height", "c.width"),
-)
-ASKED = ("baseline", "score", "curves", "precision")  # of the question, a setting of an explanation
-RESULT = tuple(f"r.{field.name}" for field in fields(Result))
+ABOUT = "f.name, p.target, p.probability, q.identity, c.method, c.settings, c.height, c.width"
+RESULT = ", ".join(f"r.{field.name}" for field in fields(Result))
+ASKED = ("baseline", "score", "curves", "precision")  # kept with the question, not the method
 
 
 def explanations(
@@ -33,22 +30,24 @@ def explanations(
 ) -> Iterator[tuple[str, list[Explanation]]]:
     """What the study, which kept its heatmaps, found for these photos: a photo's at a time."""
     paths = {photo.name: photo.path for photo in photos}
-    rows = kept.each(", ".join(COLUMNS + RESULT), order="f.id, c.id")
+    rows = kept.each(f"{ABOUT}, {RESULT}", order="f.id, c.id")
     for name, found in groupby(rows, key=itemgetter(0)):
         if name in paths:
-            yield name, list(_explained(bench, paths[name], found))
+            yield name, list(_explained(bench.classifier, kept.path, paths[name], found))
 
 
-def _explained(bench: Bench, path: Path, rows: Iterable[tuple[Any, ...]]) -> Iterator[Explanation]:
-    classifier = bench.classifier
-    seen = tried(classifier, classifier.preprocess, read_photo(path))
+def _explained(
+    classifier: Classifier, store: Path, photo: Path, rows: Iterable[tuple[Any, ...]]
+) -> Iterator[Explanation]:
+    seen = tried(classifier, classifier.preprocess, read_photo(photo))
     image = seen[None].to(device_of(classifier), torch.float32)
     predicted = most_probable(classifier, classified(classifier, image)[0])
     for name, target, probability, identity, method, settings, height, width, *row in rows:
         result = Result.of(row, (height, width))
         if result.heatmap is None:
-            raise IgosError(f"store of {bench.out}: {name!r} has no heatmap; give another --out")
+            raise IgosError(f"store {str(store)!r}: no heatmap of {name!r}; give another --out")
         asked = json.loads(identity)
+        baseline = find_baseline(asked["baseline"], classifier)
         fraction = torch.tensor(result.fraction)
         yield Explanation(
             photo=name,
@@ -68,6 +67,6 @@ def _explained(bench: Bench, path: Path, rows: Iterable[tuple[Any, ...]]) -> Ite
             losses=result.losses,
             warnings=result.warnings,
             image=image[0].cpu(),
-            baseline=blur(image)[0].cpu(),
+            baseline=baseline(image, classifier.normalisation)[0].cpu(),
             normalisation=classifier.normalisation,
         )

@@ -139,8 +139,8 @@ def _with_grids(bench: Bench) -> Report:
             found = _InCell(hit(heatmap, inside, tolerance=0), share(heatmap, inside), name in sees)
             scores[title].append(found)
     lines = [
-        [title, *_in_cells(all_), *_in_cells([one for one in all_ if one.seen])]
-        for title, all_ in scores.items()
+        [title, *_in_cells(some), *_in_cells([one for one in some if one.seen])]
+        for title, some in scores.items()
     ]
     text = "\n\n".join(
         [

@@ -54,7 +54,7 @@ class Result:
 
     @classmethod
     def of(cls, row: Sequence[Any], resolution: tuple[int, int]) -> Self:
-        """What `row` has made a row of."""
+        """The result that `row` wrote."""
         values = dict(zip((field.name for field in fields(cls)), row, strict=True))
         for name in ("fraction", "deletion_curve", "insertion_curve", "losses", "warnings"):
             values[name] = None if values[name] is None else json.loads(values[name])

@@ -80,8 +80,8 @@ def summarise(
 ) -> list[Row]:
     """A row for each configuration that has results for photos of that probability.
 
-    `names` are those of the photos; `only` are numbers of configurations and of photos. Without
-    numbers, all configurations and, of photos with the same name, the one that came last.
+    Either `only`, numbers of configurations and of photos, or all configurations and the photos
+    with these `names`, or any; of photos with the same name, the one that came last.
 
     `against` names the method that every other is tested against at the same resolution, by the
     paired Wilcoxon signed-rank test (two-sided) over the photos that both have. Of several settings
