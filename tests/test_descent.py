@@ -80,14 +80,17 @@ def test_gradients_can_be_taken_where_gradients_are_off() -> None:
 
 def line_search(rule: Armijo, f: Callable[[Tensor], float], mask: Tensor, tg: Tensor) -> float:
     """The paper's three numbered steps, word for word."""
-    alpha = rule.alpha_upper  # (1)
+    lower, upper = rule.alpha_lower, rule.alpha_upper
+    if rule.scaled:
+        lower, upper = (alpha / float(tg.abs().max()) for alpha in (lower, upper))
+    alpha = upper  # (1)
     while True:  # (2)
         moved = (mask - alpha * tg).clamp(0, 1)
         enough = f(moved) - f(mask) <= -alpha * rule.beta * float((tg * tg).sum())
-        if enough or alpha <= rule.alpha_lower:
+        if enough or alpha <= lower:
             break
         alpha = alpha * rule.eta
-    return rule.alpha_lower if alpha <= rule.alpha_lower else alpha  # (3)
+    return lower if alpha <= lower else alpha  # (3)
 
 
 @given(
@@ -96,13 +99,20 @@ def line_search(rule: Armijo, f: Callable[[Tensor], float], mask: Tensor, tg: Te
     lower=st.sampled_from([1e-5, 0.01, 0.5]),
     beta=st.sampled_from([1e-4, 0.1, 0.9]),
     eta=st.sampled_from([0.2, 0.5, 0.9]),
+    scaled=st.booleans(),
     at_once=st.sampled_from([None, 1, 2, 5, 1000]),
 )
 def test_armijo_is_the_papers_loop(
-    seed: int, upper: float, lower: float, beta: float, eta: float, at_once: int | None
+    seed: int,
+    upper: float,
+    lower: float,
+    beta: float,
+    eta: float,
+    scaled: bool,
+    at_once: int | None,
 ) -> None:
     """Whatever number of trials shares a pass, each image gets the scalar loop's step."""
-    rule = Armijo(alpha_upper=upper, alpha_lower=lower, beta=beta, eta=eta)
+    rule = Armijo(alpha_upper=upper, alpha_lower=lower, beta=beta, eta=eta, scaled=scaled)
     f = Quadratic(6, optimum=0.3, b=1.0)
     mask = random(4, 1, 2, 3, seed=seed).sigmoid()
     tg = f.gradient(mask) + random(4, 1, 2, 3, seed=seed + 1)  # not quite the gradient: like TG
@@ -131,7 +141,7 @@ def test_armijo_trials() -> None:
         {"beta": math.nan},
     ):
         with pytest.raises(IgosError, match="eta"):
-            Armijo(**wrong)
+            Armijo(**wrong)  # type: ignore[arg-type]
     for alpha in (0.0, -1.0, math.inf, math.nan):
         with pytest.raises(IgosError, match="alpha must be above 0"):
             FixedStep(alpha)
@@ -141,6 +151,30 @@ def test_armijo_takes_the_first_step_that_holds_with_equality() -> None:
     f, mask = Quadratic(4, optimum=0.0), random(1, 1, 2, 2).sigmoid()
     alpha, *_ = Armijo()(f, mask, f(mask[:, None])[:, 0], torch.zeros_like(mask))  # type: ignore[arg-type]
     assert alpha.item() == 1000.0
+
+
+@given(seed=st.integers(0, 10**6), size=st.floats(1e-6, 1e6))
+def test_scaled_steps_do_not_depend_on_the_size_of_the_gradient(seed: int, size: float) -> None:
+    f = Quadratic(6, optimum=0.3, b=1.0)
+    mask = random(2, 1, 2, 3, seed=seed).sigmoid()
+    tg = f.gradient(mask)
+    rule = Armijo(alpha_upper=16.0, alpha_lower=0.5, beta=1e-12, eta=0.5, scaled=True)
+    loss = f(mask[:, None])[:, 0]
+    _, one, _ = rule(f, mask, loss, tg)  # type: ignore[arg-type]
+    _, other, _ = rule(f, mask, loss, size * tg)  # type: ignore[arg-type]
+    torch.testing.assert_close(one, other)
+
+
+def test_a_scaled_step_of_one_moves_the_steepest_element_all_the_way() -> None:
+    def rising(masks: Tensor) -> Tensor:  # nothing meets Eq. 8
+        return 1 - masks.mean(dim=(2, 3, 4))
+
+    mask = torch.ones(2, 1, 1, 2)
+    tg = torch.tensor([[0.1, 0.05], [0.0, 0.0]]).view(2, 1, 1, 2)
+    rule = Armijo(alpha_upper=8.0, alpha_lower=1.0, scaled=True)
+    alpha, moved, _ = rule(rising, mask, torch.zeros(2), tg)  # type: ignore[arg-type]
+    torch.testing.assert_close(moved.flatten(1), torch.tensor([[0.0, 0.5], [1.0, 1.0]]))
+    assert alpha[0].item() == pytest.approx(10.0)
 
 
 def test_on_the_cpu_no_trial_is_made_after_the_step_is_found() -> None:

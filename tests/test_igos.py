@@ -217,6 +217,7 @@ def test_our_settings() -> None:
             "alpha_lower": 1e-5,
             "beta": 1e-4,
             "eta": 0.2,
+            "scaled": False,
         },
         "seed": 0,
     }

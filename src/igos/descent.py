@@ -50,6 +50,7 @@ StepRule = Callable[[Loss, Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor
 
 
 MOST_TRIALS = 200  # of one line search; η = 0.9 from 1000 down to 10⁻⁵ takes 175
+SMALLEST = 1e-20  # of a gradient whose size is a unit
 
 
 @cache
@@ -64,12 +65,17 @@ class Armijo:
 
     The steps tried are α_u, α_u·η, α_u·η², … as long as they are above α_l. The first one that
     meets the condition is taken; if none does, the step is α_l.
+
+    `scaled` steps are in units of 1/max|TG|, so that 1 moves the steepest element from one end to
+    the other, whatever the resolution and the network. Then α_l can be a step that still leads out
+    of where the class is so sure that to hide a little changes nothing.
     """
 
     alpha_upper: float = 1000.0  # authors' code: 8 to 1000
     alpha_lower: float = 1e-5  # authors' code
     beta: float = 1e-4  # paper
     eta: float = 0.2  # authors' code
+    scaled: bool = False  # ours, docs/deviations.md
 
     def __post_init__(self) -> None:
         positive = all(0 < alpha < math.inf for alpha in (self.alpha_lower, self.alpha_upper))
@@ -79,13 +85,18 @@ class Armijo:
             raise IgosError(f"{self}: more than {MOST_TRIALS} trials; give a smaller eta")
 
     def trials(self) -> list[float]:
-        """Every step that may be taken, in the order of trying, α_l last."""
+        """Every step that may be taken, in the order of trying, α_l last; see `unit`."""
         alphas = []
         alpha = self.alpha_upper
         while alpha > self.alpha_lower:
             alphas.append(alpha)
             alpha *= self.eta
         return [*alphas, self.alpha_lower]
+
+    def unit(self, gradient: Tensor) -> Tensor:
+        """What a step of 1 is for each image, (B,)."""
+        steepest = gradient.abs().amax(dim=(1, 2, 3))
+        return 1 / steepest.clamp(min=SMALLEST) if self.scaled else torch.ones_like(steepest)
 
     def __call__(
         self,
@@ -104,18 +115,20 @@ class Armijo:
         alphas = _on(loss.device, loss.dtype, tuple(self.trials()))
         at_once = at_once or (1 if loss.device.type == "cpu" else len(alphas))
         squared = gradient.square().sum(dim=(1, 2, 3))  # TGᵀTG, (B,)
+        unit = self.unit(gradient)
         alpha, best, best_loss = torch.zeros_like(loss), mask, loss
         searching = torch.ones_like(loss, dtype=torch.bool)
-        for some in torch.split(alphas, at_once):
-            masks = mask[:, None] - some.view(-1, 1, 1, 1) * gradient[:, None]
+        for trial in torch.split(alphas, at_once):
+            some = unit[:, None] * trial  # (B, J)
+            masks = mask[:, None] - some[..., None, None, None] * gradient[:, None]
             masks = masks.clamp(0, 1)  # P_[0,1], (B, J, 1, h, w)
             losses = objective(masks)  # (B, J)
             enough = losses - loss[:, None] <= -self.beta * some * squared[:, None]  # Eq. 8
-            enough |= some == alphas[-1]
+            enough |= trial == alphas[-1]
             first = enough.int().argmax(dim=1)  # 0 where none is
             row = torch.arange(len(loss), device=loss.device)
             found = searching & enough.any(dim=1)
-            alpha = torch.where(found, some[first], alpha)
+            alpha = torch.where(found, some[row, first], alpha)
             best = torch.where(found.view(-1, 1, 1, 1), masks[row, first], best)
             best_loss = torch.where(found, losses[row, first], best_loss)
             searching = searching & ~found
