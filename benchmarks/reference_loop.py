@@ -30,6 +30,7 @@ def reference(
     """
     assert isinstance(method.resolution, int)
     assert isinstance(method.step_rule, Armijo)
+    assert not method.step_rule.scaled
     weights, rule, count = method.regularisation, method.step_rule, method.path_steps
     side, device = method.resolution, image.device
     generator = torch.Generator(device).manual_seed(method.seed)

@@ -12,7 +12,8 @@ import numpy as np
 from PIL import Image
 
 from igos.answer import Prediction
-from igos.study.store import Failure, Result, Store
+from igos.study.result import Failure, Result
+from igos.study.store import Store
 from test_store import RESULT
 
 QUESTION = {

@@ -32,9 +32,10 @@ from igos.passes import Passes
 from igos.problem import Objective
 from igos.study.formats import markdown
 from igos.study.plan import Study
+from igos.study.result import Result
 from igos.study.run import Progress
 from igos.study.schema import reading
-from igos.study.store import Result, Store
+from igos.study.store import Store
 from small import Run, TinyNet, random
 
 NET = ("--model", "net.py:classifier", "--device", "cpu")
@@ -93,7 +94,9 @@ def test_figures_show_what_explain_would(place: Path) -> None:
     bench = Bench(classifier, place / "photos", place)
     methods = {name: bench.maker(name) for name in ("igos", "random")}
     kept = bench.study("some", methods, [4], heatmaps=True, batch=1)
-    for name, found in explanations(bench, kept, bench.photos):
+    everything = list(explanations(bench, kept, bench.photos))
+    assert sorted(name for name, _ in everything) == ["0.png", "1.png", "2.png"]
+    for name, found in everything:
         assert [one.method for one in found] == ["igos", "random"]
         for one in found:
             method = methods[one.method]((4, 4))

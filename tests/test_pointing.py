@@ -19,8 +19,8 @@ from igos.image import Normalisation
 from igos.metrics.pointing import hit, share
 from igos.models import load
 from igos.models.classifier import Classifier
+from igos.study.result import unpack
 from igos.study.schema import reading
-from igos.study.store import unpack
 from small import Run
 
 NET = ("--model", "net.py:classifier", "--device", "cpu")

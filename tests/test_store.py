@@ -9,8 +9,9 @@ import pytest
 
 from igos.answer import Prediction
 from igos.errors import IgosError
+from igos.study.result import Failure, Result, pack, unpack
 from igos.study.schema import SCHEMA, reading
-from igos.study.store import Failure, Result, Store, pack, unpack
+from igos.study.store import Store
 
 RESULT = Result(
     deletion=0.1,

@@ -25,8 +25,9 @@ from igos.models.classifier import Classifier
 from igos.problem import Problem
 from igos.study.halving import halving
 from igos.study.plan import Question, Study, plan
+from igos.study.result import unpack
 from igos.study.run import Progress, evaluate
-from igos.study.store import Store, unpack
+from igos.study.store import Store
 from small import TinyNet
 
 FAST: dict[str, str | float] = {"max_iterations": 2, "path_steps": 2, "noise": 0.1}

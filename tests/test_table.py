@@ -168,7 +168,7 @@ def test_csv_is_flat(path: Path) -> None:
 
 def test_the_difference_in_words(path: Path) -> None:
     rows = summarise(path)
-    rows[0] = replace(rows[0], difference=-0.0004)
+    rows[0] = replace(rows[0], insertion=rows[0].deletion - 0.0004)
     head, _, ours, mask, _ = FORMATS["md"](rows).splitlines()[-5:]
     assert head.count("| ins. − del. |") == 2
     assert ours.split("|")[6].strip() == "0.000"  # not -0.000

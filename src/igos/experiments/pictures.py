@@ -18,7 +18,7 @@ from igos.explainer import find_baseline, most_probable
 from igos.explanation import Explanation
 from igos.metrics.curves import Curve
 from igos.models.classifier import Classifier
-from igos.study.store import Result
+from igos.study.result import Result
 
 ABOUT = "f.name, p.target, p.probability, q.identity, c.method, c.settings, c.height, c.width"
 RESULT = ", ".join(f"r.{field.name}" for field in fields(Result))

@@ -27,7 +27,7 @@ from igos.methods import METHODS
 from igos.methods.base import Maker
 from igos.metrics.pointing import hit, share
 from igos.study.formats import markdown
-from igos.study.store import unpack
+from igos.study.result import unpack
 
 SIDES = (28, 14, 7)
 NAMES = [name for name in METHODS if name != "mwp"]  # the same map as excitation-bp

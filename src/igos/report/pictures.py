@@ -17,7 +17,7 @@ from igos.errors import IgosError
 from igos.explanation import warmth
 from igos.models.view import View
 from igos.report.gather import Card, Configuration, Run
-from igos.study.store import unpack
+from igos.study.result import unpack
 
 SIDE = 224  # px of a photo in the page
 QUALITY = 70  # of its JPEG: about 10 kB

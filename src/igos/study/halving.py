@@ -9,7 +9,7 @@ import torch
 from igos.errors import IgosError
 from igos.methods.base import UnsuitedError
 from igos.passes import out_of_memory
-from igos.study.store import Failure
+from igos.study.result import Failure
 
 T = TypeVar("T")
 R = TypeVar("R")

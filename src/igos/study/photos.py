@@ -17,7 +17,7 @@ from igos.data import Listed, decode, quiet, read_content
 from igos.errors import IgosError
 from igos.study.halving import batches, halving
 from igos.study.plan import Study
-from igos.study.store import Failure
+from igos.study.result import Failure
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -20,7 +20,7 @@ from igos.problem import LINKS, Problem
 from igos.study.halving import batches, halving
 from igos.study.photos import Photo, eligible, stack
 from igos.study.plan import Configuration, Study
-from igos.study.store import Failure, Result
+from igos.study.result import Failure, Result
 
 
 @dataclass(frozen=True)

@@ -6,79 +6,17 @@ Whatever was committed survives the process, killed or not. The tables are in `d
 import json
 import sqlite3
 import threading
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
-
 from igos.answer import Prediction
 from igos.errors import IgosError
+from igos.study.result import Failure, Result
 from igos.study.schema import broken, connect
 
 NO_CONFIGURATION = 0  # a failure of the photo itself, whatever the method
-
-
-@dataclass(frozen=True)
-class Result:
-    """A row of `results`, without its keys."""
-
-    deletion: float
-    insertion: float
-    fraction: list[float]
-    deletion_curve: list[float]
-    insertion_curve: list[float]
-    seconds: float
-    iterations: int | None
-    converged: bool | None
-    losses: list[float] | None
-    warnings: list[str]
-    heatmap: np.ndarray[Any, Any] | None
-
-    def row(self) -> tuple[Any, ...]:
-        lists = (self.fraction, self.deletion_curve, self.insertion_curve)
-        return (
-            self.deletion,
-            self.insertion,
-            *(json.dumps(values) for values in lists),
-            self.seconds,
-            self.iterations,
-            self.converged,
-            None if self.losses is None else json.dumps(self.losses),
-            json.dumps(self.warnings, ensure_ascii=False),
-            None if self.heatmap is None else pack(self.heatmap),
-        )
-
-    @classmethod
-    def of(cls, row: Sequence[Any], resolution: tuple[int, int]) -> Self:
-        """The result that `row` wrote."""
-        values = dict(zip((field.name for field in fields(cls)), row, strict=True))
-        for name in ("fraction", "deletion_curve", "insertion_curve", "losses", "warnings"):
-            values[name] = None if values[name] is None else json.loads(values[name])
-        if values["converged"] is not None:
-            values["converged"] = bool(values["converged"])
-        if values["heatmap"] is not None:
-            values["heatmap"] = unpack(values["heatmap"], resolution)
-        return cls(**values)
-
-
-@dataclass(frozen=True)
-class Failure:
-    """Why there is no result."""
-
-    reason: str
-
-
-def pack(heatmap: np.ndarray[Any, Any]) -> bytes:
-    """A native heatmap as `results.heatmap` holds it: float32, row by row, deflated."""
-    return zlib.compress(np.ascontiguousarray(heatmap, dtype="<f4").tobytes())
-
-
-def unpack(blob: bytes, resolution: tuple[int, int]) -> np.ndarray[Any, Any]:
-    return np.frombuffer(zlib.decompress(blob), dtype="<f4").reshape(resolution)
 
 
 def identity(values: dict[str, Any]) -> str:

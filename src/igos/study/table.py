@@ -34,7 +34,6 @@ class Row:
     deletion_ci: Interval | None  # None for a single photo
     insertion: float
     insertion_ci: Interval | None
-    difference: float  # insertion − deletion
     seconds: float  # a heatmap
     against: str | None = None  # the method compared with, photo by photo
     common_photos: int = 0
@@ -45,10 +44,15 @@ class Row:
     difference_p: float | None = None
     difference_wins: float | None = None
 
+    @property
+    def difference(self) -> float:
+        return self.insertion - self.deletion
+
     def record(self) -> dict[str, Any]:
         """As JSON has it; a square resolution is one number."""
         h, w = self.resolution
-        return {**asdict(self), "resolution": h if h == w else [h, w]}
+        resolution = h if h == w else [h, w]
+        return {**asdict(self), "resolution": resolution, "difference": self.difference}
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +161,6 @@ def _row(
         deletion_ci=confidence_interval(found.deletion),
         insertion=float(found.insertion.mean()),
         insertion_ci=confidence_interval(found.insertion),
-        difference=float(found.difference.mean()),
         seconds=float(found.seconds.mean()),
     )
 
