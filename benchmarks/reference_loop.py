@@ -30,7 +30,6 @@ def reference(
     """
     assert isinstance(method.resolution, int)
     assert isinstance(method.step_rule, Armijo)
-    assert not method.step_rule.scaled
     weights, rule, count = method.regularisation, method.step_rule, method.path_steps
     side, device = method.resolution, image.device
     generator = torch.Generator(device).manual_seed(method.seed)
@@ -65,10 +64,16 @@ def reference(
         assert points.grad is not None
         assert own.grad is not None
         total = points.grad.sum(dim=0, keepdim=True) + own.grad
-        before, squared, alpha = objective(mask), float(total.square().sum()), 0.0
-        for alpha in rule.trials():
+        before, squared, unit = (
+            objective(mask),
+            float(total.square().sum()),
+            rule.unit(total).item(),
+        )
+        moved = mask
+        for trial in rule.trials():
+            alpha = trial * unit
             moved = (mask - alpha * total).clamp(0, 1)
             if objective(moved) - before <= -alpha * rule.beta * squared:
                 break
-        mask = (mask - alpha * total).clamp(0, 1)
+        mask = moved
     return 1 - mask

@@ -36,7 +36,8 @@ from igos.problem import Problem
 from reference_loop import reference
 
 SIDE = 224
-PAPER = IGOS(path_steps=20, max_iterations=15, tolerance=0.0)  # at our λ: the time is the same
+# At our λ: the time is the same.
+PAPER = IGOS(path_steps=20, max_iterations=15, tolerance=0.0, step_rule=Armijo())
 OURS = replace(IGOS(), tolerance=0.0)
 MODELS = ("torchvision:resnet50", "torchvision:vgg19", "efficientnet_lite0")
 # Ways to run the plain loop: how its convolutions round, and whether a trial of the line search
