@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from torch import Tensor
 
-from igos.descent import Armijo, FixedStep, Step, descend, path_gradient, total_gradient
+from igos.descent import REACH, Armijo, FixedStep, Step, descend, path_gradient, total_gradient
 from igos.errors import IgosError
 from igos.image import l1, phi, tv
 from igos.problem import Objective, Problem
@@ -82,7 +82,7 @@ def line_search(rule: Armijo, f: Callable[[Tensor], float], mask: Tensor, tg: Te
     """The paper's three numbered steps, word for word."""
     lower, upper = rule.alpha_lower, rule.alpha_upper
     if rule.scaled:
-        lower, upper = (alpha / float(tg.abs().max()) for alpha in (lower, upper))
+        lower, upper = (alpha * REACH / float(tg.abs().max()) for alpha in (lower, upper))
     alpha = upper  # (1)
     while True:  # (2)
         moved = (mask - alpha * tg).clamp(0, 1)
@@ -173,8 +173,26 @@ def test_a_scaled_step_of_one_moves_the_steepest_element_all_the_way() -> None:
     tg = torch.tensor([[0.1, 0.05], [0.0, 0.0]]).view(2, 1, 1, 2)
     rule = Armijo(alpha_upper=8.0, alpha_lower=1.0, scaled=True)
     alpha, moved, _ = rule(rising, mask, torch.zeros(2), tg)  # type: ignore[arg-type]
-    torch.testing.assert_close(moved.flatten(1), torch.tensor([[0.0, 0.5], [1.0, 1.0]]))
-    assert alpha[0].item() == pytest.approx(10.0)
+    half = 1 - REACH / 2
+    torch.testing.assert_close(moved.flatten(1), torch.tensor([[0.0, half], [1.0, 1.0]]))
+    assert alpha[0].item() == pytest.approx(10.0 * REACH)
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    sign=st.sampled_from([-1, 1]),
+    dtype=st.sampled_from([torch.float32, torch.float64]),
+)
+def test_rounding_does_not_decide_where_a_scaled_step_ends(
+    seed: int, sign: int, dtype: torch.dtype
+) -> None:
+    """At 1 exactly ‖1 − M‖₁ has no slope, just below it has."""
+    mask = torch.full((1, 1, 3, 3), 1.0 if sign > 0 else 0.0, dtype=dtype)
+    tg = sign * random(1, 1, 3, 3, seed=seed).abs().to(dtype)
+    rule = Armijo(alpha_upper=1.0, alpha_lower=1.0, scaled=True)
+    _, moved, _ = rule(lambda m: m.mean(dim=(2, 3, 4)), mask, torch.zeros(1, dtype=dtype), tg)  # type: ignore[arg-type]
+    steepest = tg.abs() == tg.abs().max()
+    assert torch.equal(moved[steepest], 1 - mask[steepest])
 
 
 def test_on_the_cpu_no_trial_is_made_after_the_step_is_found() -> None:

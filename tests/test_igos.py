@@ -11,14 +11,14 @@ import torch
 from hypothesis import given
 from torch import Tensor, nn
 
-from igos.descent import Armijo, FixedStep
+from igos.descent import REACH, Armijo, FixedStep
 from igos.errors import IgosError
 from igos.image import l1, phi, tv
 from igos.methods import METHODS, adjust, make
 from igos.methods.igos import IGOS, MEASURED, SEARCH, TWO_SIDED
 from igos.methods.regularisation import interpolate
 from igos.problem import Problem
-from small import single
+from small import random, single
 
 FAST = IGOS(resolution=6, lambda1=0.01, lambda2=0.05, noise=0.05, path_steps=3, max_iterations=4)
 
@@ -62,7 +62,7 @@ def algorithm_1(problem: Problem, method: IGOS) -> Tensor:
         here = mask.clone().requires_grad_()
         tg += torch.autograd.grad(g(here), here)[0]
         directions.append(tg)
-        unit = 1 / float(tg.abs().max()) if rule.scaled else 1.0
+        unit = REACH / float(tg.abs().max()) if rule.scaled else 1.0
         alpha, least = rule.alpha_upper * unit, rule.alpha_lower * unit
         before, squared = total(mask), float(tg.square().sum())
         while alpha > least:
@@ -104,6 +104,16 @@ def test_two_sided_is_algorithm_1_on_its_own_objective(problem: Problem, reveal:
         expected = algorithm_1(single(problem, at), method)
         torch.testing.assert_close(together[at], expected.detach())
         assert not torch.allclose(together[at], one_sided[at], atol=0.01)
+
+
+@pytest.mark.parametrize("reveal", [0.0, 1.0])
+@pytest.mark.parametrize("lambda1", [0.01, 0.1, 1.0])
+def test_a_rounding_error_stays_one(problem: Problem, lambda1: float, reveal: float) -> None:
+    method = replace(FAST, noise=0.0, max_iterations=8, lambda1=lambda1, reveal=reveal)
+    exact = method(problem)
+    for seed in range(8):
+        rounded = problem.image * (1 + 1e-14 * random(*problem.image.shape, seed=seed))
+        torch.testing.assert_close(method(replace(problem, image=rounded)), exact)
 
 
 def test_a_heatmap_of_nothing_stays_nothing(one: Problem) -> None:

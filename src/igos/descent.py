@@ -51,6 +51,9 @@ StepRule = Callable[[Loss, Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor
 
 MOST_TRIALS = 200  # of one line search; η = 0.9 from 1000 down to 10⁻⁵ takes 175
 SMALLEST = 1e-20  # of a gradient whose size is a unit
+# How far a scaled step of 1 goes. At exactly 1, rounding would decide whether an element that comes
+# from 0 arrives at 1, and only below 1 does ‖1 − M‖₁ have a slope.
+REACH = 1.0001
 
 
 @cache
@@ -96,7 +99,7 @@ class Armijo:
     def unit(self, gradient: Tensor) -> Tensor:
         """What a step of 1 is for each image, (B,)."""
         steepest = gradient.abs().amax(dim=(1, 2, 3))
-        return 1 / steepest.clamp(min=SMALLEST) if self.scaled else torch.ones_like(steepest)
+        return REACH / steepest.clamp(min=SMALLEST) if self.scaled else torch.ones_like(steepest)
 
     def __call__(
         self,
