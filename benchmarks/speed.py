@@ -282,6 +282,7 @@ def main() -> None:
             f"{row['forward']:.0f} forward, prepared in {row['prepared_s']:.0f} s",
             flush=True,
         )
+        args.out.write_text(json.dumps(rows, indent=1))  # kept if the next one fails
     if args.photos is not None:
         for row in quality(args):
             rows.append(row)
