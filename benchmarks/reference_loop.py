@@ -31,17 +31,17 @@ def reference(
     assert isinstance(method.resolution, int)
     assert isinstance(method.step_rule, Armijo)
     weights, rule, count = method.regularisation, method.step_rule, method.path_steps
-    side, device = method.resolution, image.device
+    side, device, dtype = method.resolution, image.device, image.dtype
     generator = torch.Generator(device).manual_seed(method.seed)
-    deviation = weights.noise / torch.tensor(std, device=device).view(-1, 1, 1)
-    fractions = (torch.arange(1, count + 1, device=device) / count).view(-1, 1, 1, 1)
-    mask = torch.ones(1, 1, side, side, device=device)
+    deviation = weights.noise / image.new_tensor(std).view(-1, 1, 1)
+    fractions = (torch.arange(1, count + 1, device=device, dtype=dtype) / count).view(-1, 1, 1, 1)
+    mask = image.new_ones(1, 1, side, side)
 
     def regulariser(m: Tensor) -> Tensor:
         return (weights.lambda1 * l1(m) + weights.lambda2 * tv(m)).sum()
 
     for _ in range(method.max_iterations):
-        noise = torch.randn(count, *image.shape[1:], device=device, generator=generator)
+        noise = image.new_empty(count, *image.shape[1:]).normal_(generator=generator)
 
         def on_path(m: Tensor, noise: Tensor = noise) -> Tensor:
             points = phi(image + deviation * noise, baseline, fractions * m)
@@ -64,12 +64,8 @@ def reference(
         assert points.grad is not None
         assert own.grad is not None
         total = points.grad.sum(dim=0, keepdim=True) + own.grad
-        before, squared, unit = (
-            objective(mask),
-            float(total.square().sum()),
-            rule.unit(total).item(),
-        )
-        moved = mask
+        before, moved = objective(mask), mask
+        squared, unit = float(total.square().sum()), float(rule.unit(total))
         for trial in rule.trials():
             alpha = trial * unit
             moved = (mask - alpha * total).clamp(0, 1)

@@ -36,8 +36,7 @@ from igos.problem import Problem
 from reference_loop import reference
 
 SIDE = 224
-# At our λ: the time is the same.
-PAPER = IGOS(path_steps=20, max_iterations=15, tolerance=0.0, step_rule=Armijo())
+PAPER = replace(IGOS.paper(), tolerance=0.0)
 OURS = replace(IGOS(), tolerance=0.0)
 MODELS = ("torchvision:resnet50", "torchvision:vgg19", "efficientnet_lite0")
 # Ways to run the plain loop: how its convolutions round, and whether a trial of the line search

@@ -18,6 +18,7 @@ from igos.methods import METHODS, adjust, make
 from igos.methods.igos import IGOS, MEASURED, SEARCH, TWO_SIDED
 from igos.methods.regularisation import interpolate
 from igos.problem import Problem
+from reference_loop import reference
 from small import random, single
 
 FAST = IGOS(resolution=6, lambda1=0.01, lambda2=0.05, noise=0.05, path_steps=3, max_iterations=4)
@@ -116,6 +117,42 @@ def test_a_rounding_error_stays_one(problem: Problem, lambda1: float, reveal: fl
         torch.testing.assert_close(method(replace(problem, image=rounded)), exact)
 
 
+@pytest.mark.parametrize("step_rule", [Armijo(), SEARCH])
+def test_the_plain_loop_of_the_benchmarks_is_the_same_algorithm(
+    one: Problem, step_rule: Armijo
+) -> None:
+    method = replace(FAST, tolerance=0.0, average=False, first=0.0, step_rule=step_rule)
+    assert isinstance(one.model, nn.Module)
+    assert isinstance(one.target, Tensor)
+    plain = reference(
+        one.model,
+        one.image,
+        one.baseline,
+        int(one.target),
+        method,
+        std=one.std,
+        search_on_path=False,
+    )
+    torch.testing.assert_close(plain, method(one))
+
+
+class Sure(nn.Module):
+    """Of its class as long as half of the photo is there."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        evidence = 80 * (x.mean(dim=(1, 2, 3)) - 0.5)
+        return torch.stack([evidence, -evidence], dim=1)
+
+
+def test_our_search_leaves_a_photo_that_the_network_is_sure_of() -> None:
+    """Every step raises F_c there: hiding a little loses nothing of the class, and L1 grows."""
+    image = torch.ones(1, 3, 4, 4, dtype=torch.float64)
+    problem = Problem(Sure().double(), image, torch.zeros_like(image), 0)
+    method = IGOS(resolution=4, lambda1=1.5, lambda2=0.0, noise=0.0, max_iterations=1, first=0.0)
+    assert method(problem).min() > 0.99
+    assert replace(method, step_rule=Armijo())(problem).max() < 1e-5
+
+
 def test_a_heatmap_of_nothing_stays_nothing(one: Problem) -> None:
     """Where the score does not move and λ₁ is 0, both parts of the heatmap are zero."""
     flat = replace(one, target=lambda output: 0 * output.sum(dim=1))
@@ -209,6 +246,7 @@ def test_two_sided_has_settings_of_its_own() -> None:
     method = IGOS.two_sided(resolution=7)
     assert (method.reveal, method.max_iterations) == (1, 15)
     assert method.step_rule == Armijo(64.0, 1.0, eta=0.5, scaled=True)
+    assert method.step_rule.trials() == [64, 32, 16, 8, 4, 2, 1]
     assert method.regularisation == TWO_SIDED[7]
     assert IGOS(resolution=7).regularisation == MEASURED[7]
 
@@ -237,6 +275,10 @@ def test_our_settings() -> None:
         },
         "seed": 0,
     }
+
+
+def test_trials_of_our_search() -> None:
+    assert SEARCH.trials() == pytest.approx([100, 20, 4, 1])
 
 
 @given(st.floats(7, 224))

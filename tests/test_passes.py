@@ -14,7 +14,7 @@ from igos.answer import Answer, pose, within_memory
 from igos.descent import Armijo, FixedStep
 from igos.errors import IgosError
 from igos.image import Normalisation
-from igos.methods.igos import IGOS
+from igos.methods.igos import IGOS, SEARCH
 from igos.metrics.curves import deletion, insertion
 from igos.models import fast
 from igos.models.classifier import Classifier
@@ -165,14 +165,15 @@ def test_half_precision_of_one_number_an_image() -> None:
     assert (ours - exact).norm() < AGREE * exact.norm()
 
 
-def test_heatmaps_across_precisions() -> None:
+@pytest.mark.parametrize("step_rule", [Armijo(), SEARCH])
+def test_heatmaps_across_precisions(step_rule: Armijo) -> None:
     """Within `AGREE` of the heatmap's largest value, with a fixed step.
 
     A line search takes one step or another by the last digit, so its masks go apart in any
     precision. What counts there is how good they are: the curves, to 0.01.
     """
     net = TinyNet().eval()
-    searching = replace(SMOOTH, step_rule=Armijo())
+    searching = replace(SMOOTH, step_rule=step_rule)
     exact = problem_of(net, make_fast(net, EXAMPLE, precision="fp32"))
     for precision in ("tf32", "fp16"):
         problem = problem_of(net, make_fast(net, EXAMPLE, precision=precision))
@@ -323,5 +324,6 @@ def test_on_a_gpu() -> None:
             chunk=at_once,
         )
         assert (method(problem).cpu() - exact).abs().max() < AGREE * exact.max()
-        searching = replace(SMOOTH, step_rule=Armijo())
-        assert torch.equal(searching(problem), searching(problem))
+        for step_rule in (Armijo(), SEARCH):
+            searching = replace(SMOOTH, step_rule=step_rule)
+            assert torch.equal(searching(problem), searching(problem))

@@ -50,7 +50,7 @@ StepRule = Callable[[Loss, Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor
 
 
 MOST_TRIALS = 200  # of one line search; η = 0.9 from 1000 down to 10⁻⁵ takes 175
-SMALLEST = 1e-20  # of a gradient whose size is a unit
+SMALLEST = 1e-20  # of a gradient: keeps the unit of scaled steps finite where it is 0
 # How far a scaled step of 1 goes. At exactly 1, rounding would decide whether an element that comes
 # from 0 arrives at 1, and only below 1 does ‖1 − M‖₁ have a slope.
 REACH = 1.0001
@@ -69,9 +69,9 @@ class Armijo:
     The steps tried are α_u, α_u·η, α_u·η², … as long as they are above α_l. The first one that
     meets the condition is taken; if none does, the step is α_l.
 
-    `scaled` steps are in units of 1/max|TG|, so that 1 moves the steepest element from one end to
-    the other, whatever the resolution and the network. Then α_l can be a step that still leads out
-    of where the class is so sure that to hide a little changes nothing.
+    `scaled` steps are in units of `REACH`/max|TG|, so that 1 moves the steepest element from one
+    end to the other, whatever the resolution and the network. Then α_l can be a step that leads
+    out of where the class is so sure that to hide a little changes nothing.
     """
 
     alpha_upper: float = 1000.0  # authors' code: 8 to 1000

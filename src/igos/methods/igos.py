@@ -21,7 +21,8 @@ from igos.methods.base import check_counts, check_fits, check_not_negative, chec
 from igos.methods.regularisation import Regularisation, interpolate
 from igos.problem import Objective, Problem
 
-# Measured on EfficientNet-Lite0 (benchmarks/tune.py, docs/deviations.md).
+# Measured with benchmarks/tune.py on EfficientNet-Lite0, `first` on a ResNet50, too:
+# docs/deviations.md.
 MEASURED = {
     7: Regularisation(lambda1=0.9, lambda2=3.0, noise=0.0, first=0.5),
     14: Regularisation(lambda1=0.9, lambda2=1.5, noise=0.0, first=0.5),
@@ -87,7 +88,7 @@ class IGOS:
             resolution=resolution,
             max_iterations=15,
             reveal=1.0,
-            step_rule=replace(SEARCH, alpha_upper=64.0, eta=0.5),
+            step_rule=replace(SEARCH, alpha_upper=64.0, eta=0.5),  # finer, docs/two_sided.md
             seed=seed,
         )
 
