@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from torch import Tensor, nn
 
+from igos.errors import IgosError
 from igos.image import blur, phi, up
 from igos.metrics.curves import PAPER, RISE, Curve, CurveProtocol, deletion, insertion, rank
 from igos.problem import Problem
@@ -106,6 +107,14 @@ def test_rank_is_a_permutation_that_sorts_with_ties_from_the_top_left(
     ranks = rank(heatmap)
     order = sorted(range(h * w), key=lambda at: (-heatmap.flatten()[at].item(), at))
     assert [ranks.flatten()[at].item() for at in order] == list(range(h * w))
+
+
+@pytest.mark.parametrize("shape", [(4, 5), (1, 4, 5), (3, 3, 4, 5), (1, 1, 4, 5)])
+def test_a_heatmap_of_another_shape_is_named(problem: Problem, shape: tuple[int, ...]) -> None:
+    assert shape != (len(problem.image), 1, 4, 5)
+    for metric in (deletion, insertion):
+        with pytest.raises(IgosError, match=r"heatmap of shape .*: give \(\d, 1, h, w\)"):
+            metric(problem, torch.zeros(shape))
 
 
 def test_a_monotone_change_of_the_heatmap_changes_nothing(problem: Problem) -> None:

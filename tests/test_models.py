@@ -141,6 +141,11 @@ def test_what_cannot_be_copied_is_used_itself() -> None:
     assert accelerate(net, CPU, EXAMPLE) is net
 
 
+def test_what_cannot_be_copied_is_not_left_on_another_device_in_silence() -> None:
+    with pytest.raises(IgosError, match=r"on cpu that cannot be copied to meta.*device cpu"):
+        accelerate(Alone(), torch.device("meta"), EXAMPLE)
+
+
 class Shared(TinyNet):
     """One convolution and one norm, used twice."""
 

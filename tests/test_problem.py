@@ -168,6 +168,22 @@ def test_scores_of_a_half_precision_model_are_float32() -> None:
         assert scores.dtype == torch.float32
 
 
+def test_a_target_is_computed_in_float32_whatever_the_model_is_in() -> None:
+    """256 · 300 is more than float16 can hold, and its sums are rounded."""
+
+    class Large(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.tensor(300.0))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.weight * torch.ones_like(x[:, :1]).expand(-1, 256, -1, -1)
+
+    image = random(1, 3, 1, 1).float()
+    problem = Problem(Large().half(), image, 0 * image, lambda output: output.sum((1, 2, 3)))
+    assert problem.score(image[:, None]).item() == 256 * 300
+
+
 def wrong(target: Any = 0, shape: tuple[int, ...] = (2, 3, 8, 8), baseline: int = 8) -> Problem:
     image = torch.zeros(shape)
     return Problem(TinyNet().eval(), image, torch.zeros(2, 3, baseline, baseline), target)

@@ -100,6 +100,10 @@ class Problem:
             image = image + noise / self._std
         return phi(image, self.baseline[rows], masks)
 
+    def in_pixels(self, differences: Tensor) -> Tensor:
+        """Differences between values of images, (…, 3, H, W), in pixel units (0..1)."""
+        return differences * self._std
+
     def noise(self, count: int, deviation: float, generator: torch.Generator) -> Tensor | None:
         """n_s for `count` masks, (K, 3, H, W) in pixel units; `None` is no noise."""
         if deviation == 0:
@@ -155,6 +159,8 @@ class Problem:
     def _to_scores(self, output: Any, rows: Tensor) -> Tensor:
         """f_c from the model's output for n images, and the image each belongs to: (n,)."""
         count = len(rows)
+        if isinstance(output, Tensor) and output.is_floating_point():
+            output = _at_least_float32(output)  # what is made of it must not be rounded as well
         if callable(self.target):
             scores = self.target(output)
             if not isinstance(scores, Tensor) or scores.shape != (count,):
@@ -174,7 +180,7 @@ class Problem:
                 f"give one from 0 to {output.shape[1] - 1}"
             )
         assert self._classes is not None
-        return self.link(_at_least_float32(output), self._classes[rows])
+        return self.link(output, self._classes[rows])
 
 
 def _at_least_float32(values: Tensor) -> Tensor:

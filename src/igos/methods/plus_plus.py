@@ -138,10 +138,10 @@ def _product(masks: Tensor) -> Tensor:
 def bilateral_tv(masks: Tensor, problem: Problem) -> Tensor:
     """½(TV(M) + TV of up(M) that counts little across the image's edges): (B, K, …) -> (B, K)."""
     large = up(masks, problem.size)
-    pixels = problem.image * problem.image.new_tensor(problem.std).view(-1, 1, 1)
     total = tv(masks)
     for dim in (-2, -1):
-        edge = pixels.diff(dim=dim).square().mean(dim=1, keepdim=True)  # (B, 1, H, W)
+        step = problem.in_pixels(problem.image.diff(dim=dim))
+        edge = step.square().mean(dim=1, keepdim=True)  # (B, 1, H, W)
         weight = (-edge / EDGE).exp()[:, None]
         total = total + (weight * large.diff(dim=dim).square()).mean(dim=(-3, -2, -1))
     return total / 2

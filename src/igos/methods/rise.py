@@ -33,17 +33,16 @@ class RISE(Plain):
     def __call__(self, problem: Problem) -> Tensor:
         """Σ score · mask / (N·p), (B, 1, H, W); what a mask hides is 0 in the model's input.
 
-        The masks come as they are needed, so memory does not grow with their number. They are
-        drawn by the CPU's generator, so that every device and every image of a batch meets the
-        same ones, and made on the device.
+        The masks are made as they are needed, on the device, so memory hardly grows with their
+        number. They are drawn by the CPU's generator, so that every device and every image of a
+        batch meets the same ones, and copied once: a copy waits for all that the device has to do.
         """
         generator = torch.Generator().manual_seed(self.seed)
         each = max(1, problem.chunk // len(problem.image))
         hidden = replace(problem, baseline=torch.zeros_like(problem.image))
         total = torch.zeros_like(problem.image[:, :1])
-        for start in range(0, self.masks, each):
-            drawn = self.draw(min(each, self.masks - start), generator)
-            masks = self.enlarge(drawn.to(problem.image), problem.size)  # (N, 1, H, W)
+        for drawn in self.draw(self.masks, generator).to(problem.image).split(each):
+            masks = self.enlarge(drawn, problem.size)  # (N, 1, H, W)
             with torch.no_grad():
                 scores = hidden.score_masked(masks.expand(len(total), *masks.shape))  # (B, N)
             total += torch.einsum("bn,nchw->bchw", scores.to(masks), masks)

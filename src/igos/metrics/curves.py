@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from igos.errors import IgosError
 from igos.image import blur, phi, up
 from igos.problem import Problem
 
@@ -112,6 +113,11 @@ def _kept(ranks: Tensor, counts: Tensor) -> Tensor:
 def _curves(
     problem: Problem, heatmap: Tensor, protocol: CurveProtocol, *, start: Tensor, end: Tensor
 ) -> list[Curve]:
+    if heatmap.ndim != 4 or heatmap.shape[:2] != (len(problem.image), 1):
+        raise IgosError(
+            f"heatmap of shape {tuple(heatmap.shape)}: give ({len(problem.image)}, 1, h, w), one "
+            "for each image"
+        )
     ranks = rank(protocol.resample(heatmap, problem.size))
     total = ranks.shape[-2] * ranks.shape[-1]
     each = protocol.pixels_a_step(ranks.shape[-2], ranks.shape[-1])

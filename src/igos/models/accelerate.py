@@ -14,6 +14,9 @@ from timm.layers.norm_act import BatchNormAct2d
 from torch import Tensor, fx, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
+from igos.errors import IgosError, first_line
+from igos.passes import out_of_memory
+
 log = logging.getLogger(__name__)
 
 
@@ -24,12 +27,20 @@ def accelerate(module: nn.Module, device: torch.device, example: Tensor) -> nn.M
     """A faster copy on `device`, in evaluation mode, with frozen parameters.
 
     `example`, (1, 3, H, W), shows that folding changed nothing. A module that cannot be copied
-    (a scripted one, say) is returned as it is.
+    (a scripted one, say) is returned as it is, and refused if it lies on another device.
     """
     try:
         plain = copy.deepcopy(module).eval().requires_grad_(False)
         folded = copy.deepcopy(plain)
     except Exception as error:  # the module's own code, which may raise anything
+        if out_of_memory(error):
+            raise
+        here = {parameter.device.type for parameter in module.parameters()}
+        if here - {device.type}:
+            raise IgosError(
+                f"a model on {', '.join(sorted(here))} that cannot be copied to {device.type} "
+                f"({first_line(error)}): move it there, or give device {here.pop()}"
+            ) from error
         log.debug("not copied, runs as it is: %s", error)
         return module
     if fold_batch_norms(folded) and not same(plain, folded, example):
