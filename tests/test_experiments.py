@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 import torch
@@ -20,7 +21,7 @@ from igos.data import list_photos
 from igos.errors import IgosError
 from igos.experiments import EXPERIMENTS
 from igos.experiments.adversarial import MIFGSM
-from igos.experiments.bench import Bench, Kept, published
+from igos.experiments.bench import Bench, Kept, Report, published
 from igos.experiments.convergence import mean_losses
 from igos.experiments.pictures import explanations
 from igos.explainer import explain
@@ -77,6 +78,56 @@ def test_each_has_a_report_and_goes_on(name: str, place: Path, run: Run) -> None
     assert all(before)
     assert run(*words)[0] == 0
     assert [_results(store) for store in stores] == before  # nothing was done again
+
+
+def test_a_photo_whose_label_has_changed_or_that_is_gone_is_left_out(
+    place: Path, photos: Path, run: Run
+) -> None:
+    """What the store knows of it is not reported as if it were about the list of now."""
+    options = ("--target", "label", "--min-probability", "0", "--out", "there")
+
+    def counted(labels: dict[str, int]) -> tuple[int, str]:
+        lines = [f"photos/{name},{label}" for name, label in labels.items()]
+        (place / "list.csv").write_text("\n".join(["file,class_index", *lines]))
+        code, out, err = run("experiment", "failure", "--photos", "list.csv", *NET, *options)
+        assert code == 0, err
+        return sum(int(row[0][0]) for row in (cells(out, name) for name in BINS) if row), err
+
+    assert counted({"0.png": 0, "1.png": 0, "2.png": 0})[0] == 3
+    count, err = counted({"0.png": 1, "1.png": 0, "2.png": 0})
+    assert count == 2
+    assert "with the class 0, not 1" in err
+    (photos / "1.png").unlink()
+    assert counted({"1.png": 0, "2.png": 0})[0] == 1
+
+
+def test_the_reason_is_one_of_these_photos(place: Path, photos: Path, run: Run) -> None:
+    (photos / "bad.png").write_text("no photo")
+    words = ("experiment", "ablation", *NET, "--out", "there", "--photos")
+    assert run(*words, "photos")[0] == 0
+    (place / "list.csv").write_text("file,class_index\nphotos/0.png,0")
+    code, _, err = run(*words, "list.csv", "--min-probability", "1")
+    assert code == 2
+    assert "no photo could be explained: no photo has the minimum probability" in err
+
+
+def test_pictures_of_names_with_blanks_are_linked(tmp_path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    paths = Report("gallery", "text", {"my dog.jpg": Figure()}).save(tmp_path)
+    (link,) = re.findall(r"\]\((.*)\)", (tmp_path / "gallery.md").read_text())
+    assert tmp_path / unquote(link) in paths
+    assert " " not in link
+
+
+def test_models_made_by_hand_do_not_share_pictures(tmp_path: Path) -> None:
+    folders = set()
+    for bias in (0.0, 1.0):
+        net = TinyNet()
+        nn.init.constant_(net.fc.bias, bias)
+        classifier = Classifier("net", net, lambda _: torch.zeros(3, 6, 5), Normalisation())
+        folders.add(Bench(classifier, tmp_path, tmp_path).folder("grids"))
+    assert len(folders) == 2
 
 
 def test_a_gallery_goes_round_a_bad_photo(place: Path, photos: Path, run: Run) -> None:
@@ -235,11 +286,22 @@ def test_a_photo_that_has_stopped_keeps_its_loss(tmp_path: Path) -> None:
     assert mean_losses(found) == {"a": pytest.approx([0.7, 0.5])}
 
 
+@pytest.mark.usefixtures("photos")
+def test_the_runtime_of_methods_with_a_resolution_of_their_own(place: Path, run: Run) -> None:
+    words = ("experiment", "runtime", "--photos", "photos", *NET, "--limit", "1", "--out", "there")
+    code, out, _ = run(*words, "--batch", "2")
+    assert code == 0
+    assert "2 photos at once:" in out
+    assert len(cells(out, "rise")) == len(cells(out, "igos")) == 2  # alone and in a batch
+    names = sorted(path.stem for path in (place / "there").glob("*.sqlite"))
+    assert [name.rpartition(".")[2] for name in names] == ["batch-1", "batch-2"]
+
+
 def test_seconds_are_those_of_a_warm_device(tmp_path: Path) -> None:
     module = importlib.import_module("igos.experiments.runtime")  # the function has its name
-    results = [replace(RESULT, seconds=seconds) for seconds in (9.0, 9.0, 0.3, 0.2)]  # two batches
-    found = kept(tmp_path / "run.sqlite", {"igos": results})
-    assert module._seconds(found) == [["igos", "–", "–", "0.300", "–", "–"]]
+    two_batches = [replace(RESULT, seconds=seconds) for seconds in (9.0, 9.0, 9.0, 0.2)]
+    found = kept(tmp_path / "run.sqlite", {"igos": two_batches})
+    assert cells(module._seconds(found), "igos") == [["0.200"]]
 
 
 def test_seconds_of_another_way_of_running_have_a_store_of_their_own() -> None:
@@ -248,7 +310,8 @@ def test_seconds_of_another_way_of_running_have_a_store_of_their_own() -> None:
     plain = Classifier("net", net, lambda _: torch.zeros(3, 6, 5), Normalisation())
     ways = [Passes(net, "fp32"), Passes(net, "tf32"), Passes(net, "fp32", net)]
     names = [where(replace(plain, fast=fast)) for fast in ways]
-    assert names == ["runtime.cpu.fp32", "runtime.cpu.tf32", "runtime.cpu.fp32.compiled"]
+    here = f"runtime.cpu-{torch.get_num_threads()}"
+    assert names == [f"{here}.fp32", f"{here}.tf32", f"{here}.fp32.compiled"]
 
 
 def test_the_command_line_knows_every_experiment() -> None:

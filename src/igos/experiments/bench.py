@@ -9,6 +9,7 @@ from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import numpy as np
 import torch
@@ -22,9 +23,11 @@ from igos.files import png, write
 from igos.image import Normalisation
 from igos.methods import maker
 from igos.methods.base import Maker
+from igos.models import digest
 from igos.models.classifier import Classifier
 from igos.study.formats import markdown
-from igos.study.plan import Question, Study, environment, file_digest, plan
+from igos.study.photos import eligible
+from igos.study.plan import Question, Study, environment, plan
 from igos.study.run import Progress, evaluate
 from igos.study.schema import reading
 from igos.study.store import Store
@@ -64,9 +67,15 @@ class Bench:
         example = self.classifier.example()
         return example.shape[-2], example.shape[-1]
 
+    @cached_property
+    def digest(self) -> str:
+        """What the model is, also where it was not loaded by name."""
+        classifier = self.classifier
+        return classifier.digest or digest(classifier.name, classifier.module)
+
     def folder(self, kind: str) -> Path:
         """For pictures that are this model's and no other's."""
-        return self.out / f"{kind}-{self.classifier.digest[:12] or 'own'}"
+        return self.out / f"{kind}-{self.digest[:12]}"
 
     def at_most(self, resolutions: Sequence[int]) -> list[int]:
         """Those that are not finer than the model's images."""
@@ -95,7 +104,7 @@ class Bench:
         most = limit or self.limit
         question = Question(
             model=classifier.name,
-            weights=classifier.digest,
+            weights=self.digest,
             target=self.target,
             precision=precision_of(classifier),
         )
@@ -118,32 +127,17 @@ class Bench:
             )
             self.follow(study, evaluate(study, chosen, limit=most))
             configurations = {one.number for one in study.configurations}
-            eligible = islice(_eligible(path, study, chosen), most)
-            kept = Kept(path, frozenset(configurations), frozenset(eligible))
+            numbers = (photo.number for photo in islice(eligible(study, chosen), most))
+            kept = Kept(path, frozenset(configurations), frozenset(numbers))
             if not kept.select("r.photo"):
-                why = (*store.failures(configurations), "no photo has the minimum probability")
+                failures = store.failures(configurations, {photo.name for photo in chosen})
+                why = (*failures, "no photo has the minimum probability")
                 raise IgosError(f"no photo could be explained: {why[0]}")
         return kept
 
     def maker(self, name: str, **settings: str | float) -> Maker:
         """That method with some settings, at any resolution."""
         return maker(name, seed=self.seed, settings=settings)
-
-
-def _eligible(path: Path, study: Study, photos: Sequence[Listed]) -> Iterator[int]:
-    """The numbers of the photos that the study is about, in their order; by name and content."""
-    with reading(path) as db:
-        rows = db.execute(
-            "SELECT f.name, f.sha256, f.id FROM photos f JOIN predictions p ON p.photo = f.id "
-            "WHERE p.question = ? AND p.probability >= ?",
-            (study.number, study.min_probability),
-        ).fetchall()
-    found = {(name, sha256): number for name, sha256, number in rows}
-    names = {name for name, _, _ in rows}
-    for photo in photos:
-        key = (photo.name, file_digest(photo.path)) if photo.name in names else None
-        if key in found:
-            yield found[key]
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,7 +200,9 @@ class Report:
 
     def save(self, folder: Path) -> list[Path]:
         """NAME.md and a NAME.FIGURE.png for each figure."""
-        links = "".join(f"\n![{title}]({self.name}.{title}.png)\n" for title in self.figures)
+        links = "".join(
+            f"\n![{title}]({quote(f'{self.name}.{title}.png')})\n" for title in self.figures
+        )
         contents = {".md": (self.text.rstrip() + "\n" + links).encode()}
         contents |= {f".{title}.png": png(figure) for title, figure in self.figures.items()}
         return write(folder, self.name, contents)

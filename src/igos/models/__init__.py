@@ -49,8 +49,7 @@ def load(
         classifier = _source(name)(state)
     try:
         example = classifier.example()[None]
-        digest = _digest(name, classifier.module)
-        named = replace(classifier, name=name, digest=digest)
+        named = replace(classifier, name=name, digest=digest(name, classifier.module))
         return quicken(named, where, example, precision=precision, compiled=compiled)
     except IgosError:
         raise
@@ -75,17 +74,17 @@ def quicken(
     return replace(classifier, module=module, fast=passes, chunk=chunk)
 
 
-def _digest(name: str, module: nn.Module) -> str:
+def digest(name: str, module: nn.Module) -> str:
     """What the model is, wherever its weights came from; before it was accelerated."""
-    digest = hashlib.sha256()
+    found = hashlib.sha256()
     file, dot_py, _ = name.rpartition(".py:")
     if dot_py:
-        digest.update(Path(f"{file}.py").read_bytes())
+        found.update(Path(f"{file}.py").read_bytes())
     for key, value in sorted(module.state_dict().items()):
         if isinstance(value, torch.Tensor):
-            digest.update(key.encode())
-            digest.update(value.detach().cpu().flatten().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
+            found.update(key.encode())
+            found.update(value.detach().cpu().flatten().view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()
 
 
 def _source(name: str) -> Callable[[State | None], Classifier]:

@@ -6,7 +6,7 @@ Whatever was committed survives the process, killed or not. The tables are in `d
 import json
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -157,8 +157,10 @@ class Store:
         with self._transaction() as db:
             _fail(db, name, sha256, NO_CONFIGURATION, reason)
 
-    def failures(self, configurations: Iterable[int] | None = None) -> list[str]:
-        """What has no result, and why, a line each; of these configurations, or of all."""
+    def failures(
+        self, configurations: Iterable[int] | None = None, photos: Container[str] | None = None
+    ) -> list[str]:
+        """What has no result, and why, a line each; of these configurations and photos, or all."""
         wanted = None if configurations is None else {NO_CONFIGURATION, *configurations}
         with self._transaction() as db:
             rows = [
@@ -168,7 +170,7 @@ class Store:
                     "FROM failures f LEFT JOIN configurations c ON c.id = f.configuration "
                     "ORDER BY f.name, f.configuration"
                 )
-                if wanted is None or number in wanted
+                if (wanted is None or number in wanted) and (photos is None or row[1] in photos)
             ]
         return [
             reason if method is None else f"{method} {height}×{width} of {name!r}: {reason}"
