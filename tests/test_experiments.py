@@ -362,6 +362,45 @@ def test_only_as_many_photos_are_attacked_as_asked_for(place: Path, run: Run) ->
         assert len(list(folder.iterdir())) == 2
 
 
+def test_an_attack_in_the_models_precision() -> None:
+    pixels = random(2, 3, 12, 10).float().sigmoid()
+    classes = torch.tensor([0, 1])
+    ours, exact = (
+        MIFGSM(steps=1)(net.eval(), pixels, classes, Normalisation())
+        for net in (TinyNet().bfloat16(), TinyNet())
+    )
+    assert ours.dtype == torch.float32
+    assert (ours == exact).float().mean() > 0.9  # signs of gradients, some of them near 0
+
+
+def test_an_attack_goes_round_what_evaluate_would_refuse(place: Path, photos: Path) -> None:
+    """A photo for which the model returns NaN, and one that is preprocessed to another size."""
+    classifier = load("net.py:classifier", device="cpu")
+    plain, module = classifier.preprocess, classifier.module
+    sizes = {"0.png": (40, 40), "1.png": (41, 40), "2.png": (42, 40)}
+    for name, size in sizes.items():
+        with Image.open(photos / name) as picture:
+            picture.resize(size).save(photos / name)
+
+    def preprocess(photo: Image.Image) -> Tensor:
+        image = plain(photo)
+        odd = {41: image[:, 1:], 42: torch.full_like(image, torch.nan)}
+        return odd.get(photo.width, image)
+
+    class NaN(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = module
+
+        def forward(self, x: Tensor) -> Tensor:
+            logits: Tensor = self.net(x)
+            return logits + 0 * x.sum(dim=(1, 2, 3))[:, None]
+
+    own = replace(classifier, preprocess=preprocess, module=NaN(), fast=None)
+    report = EXPERIMENTS["adversarial"](Bench(own, photos, place / "there"))
+    assert re.search(r"\d of 1 photos are now another class", report.text)
+
+
 @pytest.mark.usefixtures("photos")
 def test_failures_by_probability(run: Run) -> None:
     words = ("experiment", "failure", "--photos", "photos", *NET, "--out", "there")

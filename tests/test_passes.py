@@ -10,10 +10,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from igos.answer import Answer, pose, within_memory
+from igos.answer import Answer, answer, classify, pose, within_memory
 from igos.descent import Armijo, FixedStep
 from igos.errors import IgosError
+from igos.explainer import explain
 from igos.image import Normalisation
+from igos.methods.gradcam import GradCAM
+from igos.methods.gradients import Saliency
 from igos.methods.igos import IGOS, SEARCH
 from igos.metrics.curves import deletion, insertion
 from igos.models import fast
@@ -77,6 +80,39 @@ def test_what_holds_while_the_model_runs_and_not_afterwards(
     with flags(), pytest.raises(ValueError, match="NaN"):
         problem.score(torch.full_like(images, torch.nan))
     assert seen
+    assert all(one == expected for one in seen)
+
+
+@pytest.mark.parametrize(("precision", "rounding"), [("fp32", ["ieee", "ieee"]), ("fp16", None)])
+def test_what_runs_the_plain_model_beside_passes(
+    precision: str, rounding: list[object] | None
+) -> None:
+    """The prediction, and methods that look into the model: in float32, exact where that is asked.
+
+    Otherwise CUDA rounds as the caller, or PyTorch by default, lets it.
+    """
+    seen: list[list[object]] = []
+
+    class Watching(TinyNet):
+        def forward(self, x: Tensor) -> Tensor:
+            seen.append(now())
+            return super().forward(x)
+
+    classifier = Classifier(
+        "net",
+        Watching(),
+        lambda _: EXAMPLE[0],
+        Normalisation(),
+        fast=Passes(TinyNet().eval(), precision),
+        chunk=4,
+    )
+    problem = pose(classifier, EXAMPLE, 0 * EXAMPLE, 1)
+    expected = [True, False, *(rounding or now()[2:])]
+    with flags():
+        classify(classifier, EXAMPLE)
+        for method in (Saliency(), GradCAM()):
+            answer(method, problem, model="net")
+    assert len(seen) > 3
     assert all(one == expected for one in seen)
 
 
@@ -277,6 +313,37 @@ def test_fewer_images_in_a_pass_where_memory_runs_out() -> None:
     with pytest.raises(IgosError, match="out of memory with one image at a time"):
         within_memory(problem, work)
     assert tried[3:] == [16, 8, 4, 2, 1]
+
+
+def exhausted(*_: object, **__: object) -> Any:
+    raise torch.OutOfMemoryError("CUDA out of memory")
+
+
+def test_too_little_memory_is_not_taken_for_something_else(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    net = TinyNet().eval()
+    passes = make_fast(net, EXAMPLE)
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "compile", lambda *_, **__: exhausted)
+        assert compiled(passes, EXAMPLE, 4) is passes
+        assert "not compiled: OutOfMemoryError" in caplog.text
+    with monkeypatch.context() as patch:
+        patch.setattr(TinyNet, "half", exhausted)
+        with pytest.raises(torch.OutOfMemoryError):
+            make_fast(net, EXAMPLE, precision="fp16")
+    with monkeypatch.context() as patch:
+        patch.setattr(fast, "_device", lambda *_: torch.device("cuda"))
+        patch.setattr(fast, "_run", exhausted)
+        assert images_at_once(passes, EXAMPLE) == 1
+
+
+def test_too_little_memory_for_one_photo_is_said_so() -> None:
+    net = TinyNet().eval()
+    net.forward = exhausted  # type: ignore[method-assign]
+    classifier = Classifier("net", net, lambda _: EXAMPLE[0], Normalisation())
+    with pytest.raises(IgosError, match="out of memory with one image at a time"):
+        explain(EXAMPLE, model=classifier)
 
 
 def test_images_at_once_on_the_cpu() -> None:

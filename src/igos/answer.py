@@ -4,7 +4,8 @@ What one photo (`explainer.py`) and a whole study (`study/`) have in common.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +22,9 @@ from igos.passes import evaluating, out_of_memory, precision
 from igos.problem import Link, Problem, probability
 
 LOW_PROBABILITY = 0.01  # the paper's failure case
+TOO_LARGE = (
+    "out of memory with one image at a time; give a smaller resolution or model, or device cpu"
+)
 KEPT_SHARE = 0.2  # ours: a baseline that keeps more of the score still shows the class
 
 
@@ -91,7 +95,8 @@ def _heatmap(
     method: Method, problem: Problem, watch: Callable[[Step], None] | None
 ) -> tuple[Tensor, Step | None, Tensor | None]:
     if not isinstance(method, Iterative):
-        return method(problem), None, None
+        with evaluating(problem.model, beside=problem.fast):
+            return method(problem), None, None
     losses = []
     for step in method.steps(problem):
         losses.append(step.loss)
@@ -109,19 +114,27 @@ def within_memory(problem: Problem, work: Callable[[Problem], Answer]) -> Answer
             if not out_of_memory(error):
                 raise
             if problem.chunk == 1:
-                raise IgosError(
-                    "out of memory with one image at a time; give a smaller resolution or model, "
-                    "or device cpu"
-                ) from error
+                raise IgosError(TOO_LARGE) from error
         problem = replace(problem, chunk=problem.chunk // 2)
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 
 
+@contextmanager
+def enough_memory() -> Iterator[None]:
+    """For what is done with one image: if there is too little, no traceback."""
+    try:
+        yield
+    except Exception as error:
+        if not out_of_memory(error):
+            raise
+        raise IgosError(TOO_LARGE) from error
+
+
 def classify(classifier: Classifier, images: Tensor) -> Tensor:
     """The probabilities of the classes, (B, C); (B, 0) where the model is no classifier."""
     module = classifier.module
-    with evaluating(module), torch.no_grad():
+    with evaluating(module, beside=classifier.fast), torch.no_grad():
         output = tried(classifier, module, images.to(precision(module, images)))
     if not isinstance(output, Tensor) or output.ndim != 2:
         return torch.empty(len(images), 0)

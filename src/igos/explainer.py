@@ -17,6 +17,7 @@ from igos.answer import (
     check_class,
     classify,
     doubts,
+    enough_memory,
     pose,
     precision_of,
     tried,
@@ -40,6 +41,7 @@ Photo = str | Path | Image.Image | np.ndarray[Any, Any] | Tensor
 Target = int | str | Callable[[Any], Tensor] | None
 
 
+@enough_memory()
 def explain(
     photo: Photo = SAMPLE,
     *,

@@ -1,7 +1,7 @@
 """How a model is run: in evaluation mode, with the same answer every time, in its precision."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,16 +27,8 @@ class Passes:
     @contextmanager
     def ready(self) -> Iterator[None]:
         """All that must hold while the model runs, forward and back."""
-        with evaluating(self.model), _settings(self._cuda()):
+        with evaluating(self.model), _rounding(self.precision):
             yield
-
-    def _cuda(self) -> list[tuple[Any, str, str]]:
-        if self.precision is None:
-            return []
-        rounding = "ieee" if self.precision == "fp32" else "tf32"
-        cudnn: Any = torch.backends.cudnn
-        backends = (cudnn.conv, torch.backends.cuda.matmul)
-        return [(backend, "fp32_precision", rounding) for backend in backends]
 
     def __call__(self, images: Tensor, full: int) -> Any:
         """The model's output for at most `full` images, (n, 3, H, W)."""
@@ -54,11 +46,13 @@ def precision(model: object, images: Tensor) -> torch.dtype:
 
 
 @contextmanager
-def evaluating(model: object) -> Iterator[None]:
+def evaluating(model: object, *, beside: Passes | None = None) -> Iterator[None]:
     """The model in evaluation mode and, on a GPU, the same sums in the same order every time.
 
-    Afterwards every module is in the mode it was in.
+    `beside` passes in "fp32" nothing is rounded to tf32 either. Afterwards every module is in the
+    mode it was in.
     """
+    exact = beside is not None and beside.precision == "fp32"
     modules = model.modules() if isinstance(model, nn.Module) else ()
     training = [module for module in modules if module.training]
     try:
@@ -66,7 +60,8 @@ def evaluating(model: object) -> Iterator[None]:
             module.training = False
         # Which algorithm is the fastest is another answer every time.
         wanted = (("deterministic", True), ("benchmark", False))
-        with _settings([(torch.backends.cudnn, *one) for one in wanted]):
+        deterministic = _settings([(torch.backends.cudnn, *one) for one in wanted])
+        with deterministic, _rounding("fp32" if exact else None):
             yield
     finally:
         for module in training:
@@ -79,6 +74,14 @@ def out_of_memory(error: Exception) -> bool:
         return True
     signs = ("DefaultCPUAllocator", "out of memory", "ALLOC_FAILED")
     return isinstance(error, RuntimeError) and any(sign in str(error) for sign in signs)
+
+
+def _rounding(precision: str | None) -> AbstractContextManager[None]:
+    """Whether CUDA may round float32 to tf32; `None` leaves that as the caller has set it."""
+    cudnn: Any = torch.backends.cudnn
+    backends = () if precision is None else (cudnn.conv, torch.backends.cuda.matmul)
+    how = "ieee" if precision == "fp32" else "tf32"
+    return _settings([(backend, "fp32_precision", how) for backend in backends])
 
 
 @contextmanager

@@ -6,7 +6,7 @@ all of the photo. The attack is MI-FGSM (Dong et al., CVPR 2018).
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, median
@@ -24,8 +24,10 @@ from igos.experiments.failure import reach
 from igos.experiments.pictures import explanations
 from igos.files import prepare_folder
 from igos.image import Normalisation
-from igos.passes import evaluating
+from igos.passes import evaluating, precision
 from igos.study.formats import markdown
+from igos.study.halving import halving
+from igos.study.result import Failure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -54,7 +56,9 @@ class MIFGSM:
         with evaluating(model), torch.enable_grad():
             for _ in range(self.steps):
                 at = moved.detach().requires_grad_()
-                loss = F.cross_entropy(model(normalisation.normalise(at)), classes, reduction="sum")
+                images = normalisation.normalise(at)
+                logits = model(images.to(precision(model, images))).float()
+                loss = F.cross_entropy(logits, classes, reduction="sum")
                 (gradient,) = torch.autograd.grad(loss, at)
                 size = gradient.abs().mean(dim=(1, 2, 3), keepdim=True)
                 momentum = self.decay * momentum + gradient / size.clamp(min=1e-30)
@@ -121,36 +125,58 @@ def _attacked(bench: Bench, folder: Path) -> Iterator[str]:
 
 def _attack(bench: Bench, photos: Sequence[Listed], folder: Path, most: int) -> list[str]:
     """Attack the first that the model is sure of; what is there already is not made again."""
-    classifier, device = bench.classifier, device_of(bench.classifier)
-    readable = []
+
+    def attacked(name: str) -> bool:
+        return all((folder / kind / f"{name}.png").exists() for kind in KINDS)
+
+    readable = list(_readable(bench, photos))
+    seen = halving(lambda some: _classes(bench, some), readable)
+    sure = [
+        (name, image, one[1])
+        for (name, image), one in zip(readable, seen, strict=True)
+        if not isinstance(one, Failure) and one[0] >= bench.min_probability
+    ][:most]
+    todo = [one for one in sure if not attacked(one[0])]
+    halving(lambda some: _save_both(bench, some, folder), todo)
+    return [name for name, _, _ in sure if attacked(name)]
+
+
+def _readable(bench: Bench, photos: Sequence[Listed]) -> Iterator[tuple[str, Tensor]]:
+    """A name that content and file name make, and the image; igos evaluate says what is wrong."""
+    classifier = bench.classifier
     for photo in photos:
         try:
             content = read_content(photo.path)
             image = tried(classifier, classifier.preprocess, decode(photo.path, content))
-            digest = hashlib.sha256(content).hexdigest()[:12]
-            readable.append((f"{Path(photo.name).stem}-{digest}", image))
         except IgosError:
-            continue  # igos evaluate says which; here they are just not there
-    if not readable:
-        return []
-    images = torch.stack([image for _, image in readable]).to(device, torch.float32)
-    sure, classes = classified(classifier, images).max(dim=1)
-    chosen = [at for at in range(len(readable)) if sure[at] >= bench.min_probability][:most]
-    names = [readable[at][0] for at in chosen]
-    todo = [
-        (at, name)
-        for at, name in zip(chosen, names, strict=True)
-        if not all((folder / kind / f"{name}.png").exists() for kind in KINDS)
-    ]
-    if todo:
-        rows = [at for at, _ in todo]
-        pixels = classifier.normalisation.pixels(images[rows]).clamp(0, 1)
-        attacked = MIFGSM()(
-            classifier.module, pixels, classes[rows].to(device), classifier.normalisation
-        )
-        for kind, pictures in zip(KINDS, (pixels, attacked), strict=True):
-            for (_, name), picture in zip(todo, pictures, strict=True):
-                save_pixels(picture, folder / kind / f"{name}.png")
+            continue
+        if image.shape[-2:] == bench.size:
+            digest = hashlib.sha256(content).hexdigest()[:12]
+            yield f"{Path(photo.name).stem}-{digest}", image
+
+
+def _together(bench: Bench, images: Iterable[Tensor]) -> Tensor:
+    return torch.stack(list(images)).to(device_of(bench.classifier), torch.float32)
+
+
+def _classes(bench: Bench, photos: Sequence[tuple[str, Tensor]]) -> list[tuple[float, int]]:
+    """The probability and the index of the class that the model sees in each."""
+    images = _together(bench, (image for _, image in photos))
+    probability, index = classified(bench.classifier, images).max(dim=1)
+    return list(zip(probability.tolist(), index.tolist(), strict=True))
+
+
+def _save_both(
+    bench: Bench, photos: Sequence[tuple[str, Tensor, int]], folder: Path
+) -> Sequence[object]:
+    """The pictures as the model sees them, clean and attacked."""
+    names, images, classes = zip(*photos, strict=True)
+    module, normalisation = bench.classifier.module, bench.classifier.normalisation
+    clean = normalisation.pixels(_together(bench, images)).clamp(0, 1)
+    attacked = MIFGSM()(module, clean, torch.tensor(classes, device=clean.device), normalisation)
+    for kind, pictures in zip(KINDS, (clean, attacked), strict=True):
+        for name, picture in zip(names, pictures, strict=True):
+            save_pixels(picture, folder / kind / f"{name}.png")
     return names
 
 

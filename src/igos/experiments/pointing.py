@@ -209,9 +209,9 @@ def _sure(bench: Bench) -> Iterable[tuple[int, Tensor]]:
             return
         try:
             image = tried(classifier, classifier.preprocess, read_photo(photo.path))[None]
+            sure, label = classified(classifier, image.to(device_of(classifier))).max(dim=1)
         except IgosError:
             continue
-        sure, label = classified(classifier, image.to(device_of(classifier))).max(dim=1)
         if sure >= bench.min_probability:
             left -= 1
             yield int(label), classifier.normalisation.pixels(image[0]).clamp(0, 1)

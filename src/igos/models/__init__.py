@@ -41,7 +41,8 @@ def load(
 ) -> Classifier:
     """The classifier of that name on `device`, accelerated; `weights` replaces the pretrained.
 
-    `precision` is one of `PRECISIONS`; compiling takes a minute and pays for hundreds of photos.
+    `precision` is one of `PRECISIONS`; compiling takes up to a minute and pays for thousands of
+    heatmaps, of many photos at once: passes that are less than half full run as they are.
     """
     where = pick_device(device)
     state = read_state_dict(Path(weights)) if weights is not None else None

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from igos.errors import IgosError, first_line, unknown
 from igos.models.accelerate import close, same
-from igos.passes import Passes
+from igos.passes import Passes, out_of_memory
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +55,8 @@ def _half(module: nn.Module, example: Tensor) -> nn.Module | None:
         half = copy.deepcopy(module).half()
         return half if all(same(module, half, one, HALF) for one in _examples(example)) else None
     except Exception as error:  # the module's own code, which may raise anything
+        if out_of_memory(error):
+            raise  # it says nothing of half precision
         log.debug("no half precision: %s", error)
         return None
 
@@ -71,9 +73,7 @@ def compiled(passes: Passes, example: Tensor, chunk: int) -> Passes:
     quick = replace(passes, compiled=torch.compile(passes.model, dynamic=False))
     try:
         before, after = (_run(way, example, chunk) for way in (passes, quick))
-    except torch.OutOfMemoryError:
-        raise
-    except Exception as error:  # no compiler on this machine, or a model that it cannot take
+    except Exception as error:  # no compiler, too little memory, or a model that it cannot take
         log.warning("not compiled: %s", first_line(error))
         return passes
     if before is None or after is None or not close(before, after, HALF):
@@ -88,11 +88,13 @@ def images_at_once(passes: Passes, example: Tensor) -> int:
     if device.type != "cuda":
         return MOST.get(device.type, MOST["mps"])
     few, more = 4, 12
-    if _run(passes, example, 1) is None:  # no tensor: its memory on the way back is not known
-        return MOST["mps"]
     try:
+        if _run(passes, example, 1) is None:  # no tensor: its memory on the way back is not known
+            return MOST["mps"]
         bytes_an_image = (_peak(passes, example, more) - _peak(passes, example, few)) / (more - few)
-    except torch.OutOfMemoryError:
+    except Exception as error:
+        if not out_of_memory(error):
+            raise
         return 1
     free = torch.cuda.mem_get_info(device)[0]
     free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
