@@ -265,7 +265,7 @@ def test_ctrl_c_ends_it_in_good_order(run: Run) -> None:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "IGOS_TEST_DELAY": "0.01"},
+        env={**os.environ, "IGOS_TEST_STALL": "200"},  # somewhere among its calls of the model
     )
     while process.poll() is None and not (Path("run.sqlite").exists() and count("run.sqlite")):
         time.sleep(0.005)
@@ -281,10 +281,10 @@ def test_ctrl_c_ends_it_in_good_order(run: Run) -> None:
 
 def count(path: str) -> int:
     """Results committed so far, as another process sees them."""
-    db = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    db = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=0)
     try:
         return int(db.execute("SELECT count(*) FROM results").fetchone()[0])
-    except sqlite3.DatabaseError:  # no tables yet
+    except sqlite3.DatabaseError:  # no tables yet, or locked
         return 0
     finally:
         db.close()
