@@ -1,6 +1,8 @@
 """How the model is run: precision, full passes, memory, and nothing left behind."""
 
 import copy
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -127,6 +129,21 @@ def test_what_the_caller_has_set_in_any_way_stays_readable() -> None:
             assert torch.get_float32_matmul_precision() == setting
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+def test_defaults_of_torch_stay_defaults() -> None:
+    """What nobody has set follows what the caller sets later; in a process that is still fresh."""
+    script = """
+import torch
+from igos.passes import Passes
+with Passes(torch.nn.Identity(), "tf32").ready():
+    pass
+torch.backends.fp32_precision = "ieee"
+print(torch.backends.cudnn.conv.fp32_precision, torch.backends.cuda.matmul.fp32_precision)
+"""
+    words = [sys.executable, "-c", script]
+    done = subprocess.run(words, check=True, capture_output=True, text=True)
+    assert done.stdout.split() == ["ieee", "ieee"]
 
 
 def test_a_compiled_pass_is_always_full() -> None:

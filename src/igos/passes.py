@@ -86,9 +86,15 @@ def _rounding(precision: str | None) -> AbstractContextManager[None]:
 
 @contextmanager
 def _settings(wanted: Sequence[tuple[Any, str, Any]]) -> Iterator[None]:
-    before = [(owner, name, getattr(owner, name)) for owner, name, _ in wanted]
+    """These attributes, for a while. One that has its value already is not touched.
+
+    For torch tells a default from the same value that somebody has set: only the default follows
+    `torch.backends.fp32_precision`.
+    """
+    other = [one for one in wanted if getattr(one[0], one[1]) != one[2]]
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in other]
     try:
-        for owner, name, value in wanted:
+        for owner, name, value in other:
             setattr(owner, name, value)
         yield
     finally:
