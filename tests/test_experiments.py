@@ -299,9 +299,9 @@ def test_the_runtime_of_methods_with_a_resolution_of_their_own(place: Path, run:
 
 def test_seconds_are_those_of_a_warm_device(tmp_path: Path) -> None:
     module = importlib.import_module("igos.experiments.runtime")  # the function has its name
-    two_batches = [replace(RESULT, seconds=seconds) for seconds in (9.0, 9.0, 9.0, 0.2)]
+    two_batches = [replace(RESULT, seconds=seconds) for seconds in (9.0, 9.0, 9.0, 0.0004)]
     found = kept(tmp_path / "run.sqlite", {"igos": two_batches})
-    assert cells(module._seconds(found), "igos") == [["0.200"]]
+    assert cells(module._seconds(found), "igos") == [["0.000400"]]
 
 
 def test_seconds_of_another_way_of_running_have_a_store_of_their_own() -> None:

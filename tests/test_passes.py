@@ -3,7 +3,8 @@
 import copy
 import subprocess
 import sys
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -17,9 +18,12 @@ from igos.descent import Armijo, FixedStep
 from igos.errors import IgosError
 from igos.explainer import explain
 from igos.image import Normalisation
+from igos.methods.base import Method
 from igos.methods.gradcam import GradCAM
 from igos.methods.gradients import Saliency
 from igos.methods.igos import IGOS, SEARCH
+from igos.methods.plus_plus import IGOSPlusPlus
+from igos.methods.rise import RISE
 from igos.metrics.curves import deletion, insertion
 from igos.models import fast
 from igos.models.classifier import Classifier
@@ -411,3 +415,37 @@ def test_on_a_gpu() -> None:
         for step_rule in (Armijo(), SEARCH):
             searching = replace(SMOOTH, step_rule=step_rule)
             assert torch.equal(searching(problem), searching(problem))
+
+
+def waits(work: Callable[[Problem], object], problem: Problem) -> int:
+    """How often the work waits for the GPU, once it has been done before."""
+    work(problem)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            work(problem)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    return sum("called a synchronizing" in str(warning.message) for warning in caught)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize(
+    "method_of",
+    [
+        lambda n: IGOS(resolution=6, max_iterations=n),
+        lambda n: replace(IGOS.two_sided(resolution=6), max_iterations=n),
+        lambda n: IGOSPlusPlus(resolution=6, max_iterations=n),
+        lambda n: RISE(masks=n),
+    ],
+    ids=["igos", "igos-two-sided", "igos++", "rise"],
+)
+def test_an_iteration_does_not_wait_for_the_gpu(method_of: Callable[[int], Method]) -> None:
+    module = TinyNet().eval().cuda().requires_grad_(False)
+    image = random(3, 3, 12, 10).float().cuda()
+    passes = make_fast(module, EXAMPLE)
+    problem = Problem(module, image, 0 * image, torch.tensor([0, 1, 2]), chunk=4, fast=passes)
+    assert waits(lambda p: p.image.sum().item(), problem) == 1
+    assert waits(method_of(9), problem) == waits(method_of(1), problem)

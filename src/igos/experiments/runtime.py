@@ -78,7 +78,7 @@ def _seconds(kept: Kept) -> str:
         [
             name,
             *(
-                f"{statistics.median_low(found[name][size]):.3f}" if size in found[name] else "–"
+                f"{statistics.median_low(found[name][size]):#.3g}" if size in found[name] else "–"
                 for size in sizes
             ),
         ]
