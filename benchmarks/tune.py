@@ -94,6 +94,8 @@ def main() -> None:
     parser.add_argument("--inner-factor", action="store_true", help="Eq. 4 with its factor s/S")
     args = parser.parse_args()
     if args.inner_factor:
+        if args.method not in ("igos", "igos-two-sided", "igos-paper"):
+            parser.error(f"--inner-factor is I-GOS's: it does nothing for {args.method!r}")
         igos.descent.path_gradient = with_inner_factor
     classifier = load(
         args.model,

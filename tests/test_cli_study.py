@@ -217,6 +217,23 @@ def test_compare_makes_one_picture(run: Run) -> None:
         assert picture.height / picture.width == pytest.approx(3 * 3.5 / 16, rel=0.01)
 
 
+@pytest.mark.usefixtures("photos")
+def test_a_library_that_is_not_there_costs_its_methods_alone(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "captum.attr", None)
+    asked = ("--methods", "random,saliency")
+    why = "method Saliency needs captum: pip install 'igos[compare]'"
+    code, out, err = run("compare", "red.png", *NET, *asked, "--resolution", "8", "--out", "there")
+    assert (code, out.split()[0], err) == (0, "random", f"igos: saliency: {why}\n")
+    code, out, err = run("evaluate", "photos", *NET, *asked, "--out", "run.sqlite")
+    assert code == 0
+    assert "random" in out
+    assert why in err
+    code, _, err = run("explain", "red.png", *NET, "--method", "saliency", "--out", "there")
+    assert (code, err) == (2, f"igos: {why}\n")
+
+
 def contents(path: Path) -> dict[str, list[Any]]:
     """Everything that a run decides; the seconds and the runs themselves are not."""
     with sqlite3.connect(path) as db:

@@ -10,7 +10,15 @@ from torch import Tensor, nn
 
 from igos.errors import IgosError
 from igos.image import blur, phi, up
-from igos.metrics.curves import PAPER, RISE, Curve, CurveProtocol, deletion, insertion, rank
+from igos.metrics.curves import (
+    PAPER_CURVES,
+    RISE_CURVES,
+    Curve,
+    CurveProtocol,
+    deletion,
+    insertion,
+    rank,
+)
 from igos.problem import Problem
 from small import TinyNet, random
 
@@ -133,8 +141,8 @@ def test_rises_protocol() -> None:
     large = up(heatmap, (14, 12))
     weak = blur(image, 11, 5.0)
     for curves, start, end in (
-        (deletion(problem, heatmap, protocol=RISE), image, torch.zeros_like(image)),
-        (insertion(problem, heatmap, protocol=RISE), weak, image),
+        (deletion(problem, heatmap, protocol=RISE_CURVES), image, torch.zeros_like(image)),
+        (insertion(problem, heatmap, protocol=RISE_CURVES), weak, image),
     ):
         for at in range(2):
             _, scores = naive(problem, large, at=at, each=12, start=start, end=end)
@@ -146,7 +154,12 @@ def test_rises_protocol() -> None:
 
 @pytest.mark.parametrize(
     ("protocol", "side", "points"),
-    [(PAPER, 224, 51), (PAPER, 28, 50), (PAPER, 7, 50), (RISE, 224, 225)],
+    [
+        (PAPER_CURVES, 224, 51),
+        (PAPER_CURVES, 28, 50),
+        (PAPER_CURVES, 7, 50),
+        (RISE_CURVES, 224, 225),
+    ],
 )
 def test_numbers_of_points(protocol: CurveProtocol, side: int, points: int) -> None:
     problem = counting(224)

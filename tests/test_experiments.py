@@ -21,9 +21,10 @@ from igos.data import list_photos
 from igos.errors import IgosError
 from igos.experiments import EXPERIMENTS
 from igos.experiments.adversarial import MIFGSM
-from igos.experiments.bench import Bench, Kept, Report, published
+from igos.experiments.bench import AsItIs, Bench, Kept, Report, published
 from igos.experiments.convergence import mean_losses
 from igos.experiments.pictures import explanations
+from igos.experiments.sure import sure
 from igos.explainer import explain
 from igos.image import Normalisation, blur
 from igos.methods.igos import IGOS
@@ -184,7 +185,10 @@ def test_the_ablation_takes_away_what_it_says(run: Run) -> None:
     full, bare = rows["igos-paper"], rows["igos-paper, no TV term"]
     assert (full["lambda2"], bare["lambda2"]) == (20, 0)
     assert rows["igos-paper, no noise"]["noise"] == 0
-    assert rows["igos, fixed step 1"]["step_rule"] == {"rule": "FixedStep", "alpha": 1.0}
+    for name in ("igos", "igos-paper"):
+        rule = rows[name]["step_rule"]
+        fixed = {**rule, "alpha_upper": 1, "alpha_lower": 1}  # in the same units
+        assert rows[f"{name}, fixed step 1"]["step_rule"] == fixed
     for name, settings in rows.items():
         others = {"lambda2", "noise", "step_rule"}
         base = rows[name.partition(",")[0]]
@@ -399,6 +403,49 @@ def test_an_attack_goes_round_what_evaluate_would_refuse(place: Path, photos: Pa
     own = replace(classifier, preprocess=preprocess, module=NaN(), fast=None)
     report = EXPERIMENTS["adversarial"](Bench(own, photos, place / "there"))
     assert re.search(r"\d of 1 photos are now another class", report.text)
+
+
+def test_a_photo_in_two_folders_is_attacked_once(place: Path, photos: Path) -> None:
+    for folder in ("a", "b"):
+        (photos / folder).mkdir()
+        shutil.copy(photos / "0.png", photos / folder / "same.png")
+    bench = Bench(load("net.py:classifier", device="cpu"), photos, place / "there")
+    names = [one.name.partition("-")[0] for one in sure(bench)]
+    assert sorted(names) == ["0", "1", "2", "same"]
+    assert [one.name for one in sure(replace(bench, limit=2))] == [
+        one.name for one in list(sure(bench))[:2]
+    ]
+
+
+@pytest.mark.parametrize("name", ["adversarial", "pointing"])
+def test_why_no_photo_could_be_used(name: str, photos: Path, run: Run) -> None:
+    words = ("experiment", name, "--photos", "photos", *NET, "--out", "there")
+    code, _, err = run(*words, "--min-probability", "1")
+    assert (code, "none has a class of at least 1" in err) == (2, True)
+    for photo in photos.iterdir():
+        photo.write_text("no photo")
+    code, _, err = run(*words)
+    assert (code, "no photo could be used: photo 'photos/" in err) == (2, True)
+
+
+def test_an_attack_needs_a_gradient(place: Path, photos: Path) -> None:
+    classifier = load("net.py:classifier", device="cpu")
+
+    class Detached(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            logits: Tensor = classifier.module(x)
+            return logits.detach()
+
+    own = replace(classifier, module=Detached(), fast=None)
+    with pytest.raises(IgosError, match=r"no photo could be attacked: model .* failed"):
+        EXPERIMENTS["adversarial"](Bench(own, photos, place / "there"))
+
+
+def test_a_model_with_images_too_small_for_an_experiment(place: Path, photos: Path) -> None:
+    normalisation = Normalisation()
+    small = Classifier("small", TinyNet().eval(), AsItIs(normalisation, (20, 20)), normalisation)
+    with pytest.raises(IgosError, match="no method fits small: its images of 20×20 are too small"):
+        EXPERIMENTS["failure"](Bench(small, photos, place))
 
 
 @pytest.mark.usefixtures("photos")

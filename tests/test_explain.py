@@ -251,7 +251,7 @@ def test_somebody_elses_failure_is_named(classifier: Classifier, photo: Path) ->
 
 
 def test_the_curves_of_rise(classifier: Classifier, photo: Path) -> None:
-    explanation = explained(classifier, photo, protocol=igos.RISE)
+    explanation = explained(classifier, photo, protocol=igos.RISE_CURVES)
     assert len(explanation.deletion.score) == 33
     assert explanation.settings["curves"] == "rise"
 

@@ -129,6 +129,23 @@ def test_what_cannot_be_folded_runs_as_it_is() -> None:
         torch.testing.assert_close(accelerate(net, CPU, EXAMPLE)(EXAMPLE), expected)
 
 
+class WithVolumes(TinyNet):
+    """A convolution in three dimensions: its weight has no channels-last form."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with torch.random.fork_rng():
+            self.conv3 = nn.Conv3d(3, 3, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(self.conv3(x[:, :, None])[:, :, 0])
+
+
+def test_a_model_with_volumes() -> None:
+    net = WithVolumes().eval()
+    torch.testing.assert_close(accelerate(net, CPU, EXAMPLE)(EXAMPLE), net(EXAMPLE).detach())
+
+
 class Alone(TinyNet):
     """Cannot be copied, like a scripted module."""
 

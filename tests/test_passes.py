@@ -197,6 +197,15 @@ def test_the_gradient_in_half_precision(certainty: float) -> None:
         assert 0 < scores.max() < 1e-6
 
 
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_a_target_without_a_gradient_is_named(precision: str) -> None:
+    net = TinyNet().eval()
+    problem = problem_of(net, make_fast(net, EXAMPLE, precision=precision))
+    problem = replace(problem, target=lambda output: output.argmax(dim=1).float())
+    with pytest.raises(IgosError, match="or the target made of it, has no gradient"):
+        gradient(problem, random(3, 5, 1, 6, 5).sigmoid().float())
+
+
 SMOOTH = IGOS(
     resolution=6,
     lambda1=0.01,

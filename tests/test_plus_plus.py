@@ -116,6 +116,7 @@ def test_wrong_settings_are_named(one: Problem) -> None:
         ({"path_steps": 0}, "path_steps 0"),
         ({"lambda1": -1.0}, "lambda1 -1.0"),
         ({"seed": -1}, "seed -1"),
+        ({"step_rule": "armijo"}, "step_rule 'armijo'"),
     ):
         with pytest.raises(IgosError, match=message):
             replace(FAST, **wrong)  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from igos.explanation import Explanation
     from igos.image import Normalisation, blur
     from igos.methods.igos import IGOS
-    from igos.metrics.curves import PAPER, RISE, Curve, deletion, insertion
+    from igos.metrics.curves import PAPER_CURVES, RISE_CURVES, Curve, deletion, insertion
     from igos.models import load
     from igos.models.classifier import Classifier
     from igos.problem import Objective, Problem, logit, probability
@@ -29,7 +29,7 @@ _HOME = {
     "igos.explanation": ("Explanation",),
     "igos.image": ("Normalisation", "blur"),
     "igos.methods.igos": ("IGOS",),
-    "igos.metrics.curves": ("PAPER", "RISE", "Curve", "deletion", "insertion"),
+    "igos.metrics.curves": ("PAPER_CURVES", "RISE_CURVES", "Curve", "deletion", "insertion"),
     "igos.models": ("load",),
     "igos.models.classifier": ("Classifier",),
     "igos.problem": ("Objective", "Problem", "logit", "probability"),
@@ -39,8 +39,8 @@ _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 __version__ = "0.1.0"
 __all__ = [
     "IGOS",
-    "PAPER",
-    "RISE",
+    "PAPER_CURVES",
+    "RISE_CURVES",
     "Armijo",
     "Classifier",
     "Curve",

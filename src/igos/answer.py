@@ -15,10 +15,10 @@ from torch import Tensor
 from igos.descent import Step
 from igos.errors import IgosError, first_line
 from igos.methods.base import Iterative, Method
-from igos.metrics.curves import PAPER, Curve, CurveProtocol, deletion, insertion
+from igos.metrics.curves import PAPER_CURVES, Curve, CurveProtocol, deletion, insertion
 from igos.models.classifier import Classifier
 from igos.models.fast import MOST
-from igos.passes import evaluating, out_of_memory, precision
+from igos.passes import dtype_of, evaluating, out_of_memory
 from igos.problem import Link, Problem, probability
 
 LOW_PROBABILITY = 0.01  # the paper's failure case
@@ -76,7 +76,7 @@ def answer(
     problem: Problem,
     *,
     model: str,
-    protocol: CurveProtocol = PAPER,
+    protocol: CurveProtocol = PAPER_CURVES,
     watch: Callable[[Step], None] | None = None,
 ) -> Answer:
     """Explain and test; a model that returns NaN or infinity is refused by its name."""
@@ -135,7 +135,7 @@ def classify(classifier: Classifier, images: Tensor) -> Tensor:
     """The probabilities of the classes, (B, C); (B, 0) where the model is no classifier."""
     module = classifier.module
     with evaluating(module, beside=classifier.fast), torch.no_grad():
-        output = tried(classifier, module, images.to(precision(module, images)))
+        output = tried(classifier, module, images.to(dtype_of(module, images)))
     if not isinstance(output, Tensor) or output.ndim != 2:
         return torch.empty(len(images), 0)
     if not output.isfinite().all():

@@ -30,7 +30,7 @@ from igos.explanation import Explanation
 from igos.image import BASELINES, Baseline, Normalisation
 from igos.methods import make
 from igos.methods.base import Method, Native, check_native
-from igos.metrics.curves import PAPER, CurveProtocol
+from igos.metrics.curves import PAPER_CURVES, CurveProtocol
 from igos.models import load, pick_device, quicken
 from igos.models.classifier import Classifier
 from igos.problem import Link, probability
@@ -52,7 +52,7 @@ def explain(
     settings: Mapping[str, str | float] | None = None,
     baseline: str | Path | Tensor | Baseline = "blur",
     link: Link = probability,
-    protocol: CurveProtocol = PAPER,
+    protocol: CurveProtocol = PAPER_CURVES,
     seed: int = 0,
     device: str = "auto",
     precision: str = "auto",

@@ -33,14 +33,17 @@ class Passes:
     def __call__(self, images: Tensor, full: int) -> Any:
         """The model's output for at most `full` images, (n, 3, H, W)."""
         count = len(images)
-        images = images.to(precision(self.model, images))
+        images = images.to(dtype_of(self.model, images))
         if self.compiled is None or 2 * count < full:
             return self.model(images)
         return self.compiled(F.pad(images, (0, 0, 0, 0, 0, 0, 0, full - count)))[:count]
 
 
-def precision(model: object, images: Tensor) -> torch.dtype:
-    """The model's: masks and images stay in at least float32, also for a float16 model."""
+def dtype_of(model: object, images: Tensor) -> torch.dtype:
+    """The model's, or the images' where it has none.
+
+    Images become it only when they enter the model: with masks they stay in at least float32.
+    """
     parameters = model.parameters() if isinstance(model, nn.Module) else ()
     return next((p.dtype for p in parameters if p.is_floating_point()), images.dtype)
 
@@ -89,7 +92,7 @@ def _settings(wanted: Sequence[tuple[Any, str, Any]]) -> Iterator[None]:
     """These attributes, for a while. One that has its value already is not touched.
 
     For torch tells a default from the same value that somebody has set: only the default follows
-    `torch.backends.fp32_precision`.
+    `torch.backends.fp32_precision`. There is no way back to it for one that was touched.
     """
     other = [one for one in wanted if getattr(one[0], one[1]) != one[2]]
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in other]

@@ -16,7 +16,7 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 
 from igos.errors import IgosError
 from igos.image import l1, phi, tv
-from igos.passes import Passes, precision
+from igos.passes import Passes, dtype_of
 
 Link = Callable[[Tensor, Tensor], Tensor]
 Compose = Callable[[Tensor, Tensor], Tensor]  # n inputs and their places (n,) -> n images
@@ -154,7 +154,7 @@ class Problem:
 
     def run(self, images: Tensor, rows: Tensor) -> Tensor:
         """One plain pass of the model: (n, 3, H, W) and the image each belongs to -> (n,)."""
-        return self._to_scores(self.model(images.to(precision(self.model, images))), rows)
+        return self._to_scores(self.model(images.to(dtype_of(self.model, images))), rows)
 
     def _to_scores(self, output: Any, rows: Tensor) -> Tensor:
         """f_c from the model's output for n images, and the image each belongs to: (n,)."""
@@ -238,6 +238,7 @@ def _differentiate(
     _check_differentiable(output)
     wide = output.detach().float().requires_grad_()
     scores = problem._to_scores(wide, rows)
+    _check_differentiable(scores)
     (slope,) = torch.autograd.grad(scores.sum(), wide)
     steepest = slope.reshape(len(slope), -1).abs().amax(dim=1).clamp(min=1e-30)  # (n,)
     scale = HALF_SCALE / steepest
@@ -248,7 +249,10 @@ def _differentiate(
 
 def _check_differentiable(result: Tensor) -> None:
     if not result.requires_grad:
-        raise IgosError("the model's output has no gradient: it must be differentiable")
+        raise IgosError(
+            "the model's output, or the target made of it, has no gradient: "
+            "it must be differentiable"
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from igos.descent import FixedStep
+from igos.descent import Armijo
 from igos.experiments.bench import Bench, Pair, Report, published
 from igos.methods.base import Maker, Method
 from igos.methods.igos import IGOS
@@ -50,10 +50,13 @@ def ablation(bench: Bench) -> Report:
 
 
 def _fixed_step(maker: Maker) -> Maker:
+    """A line search that has but one step, 1, in its own units: those of ours fit any mask."""
+
     def make(resolution: tuple[int, int] | None) -> Method:
         method = maker(resolution)
         assert isinstance(method, IGOS)
-        return replace(method, step_rule=FixedStep(alpha=1.0))
+        assert isinstance(method.step_rule, Armijo)
+        return replace(method, step_rule=replace(method.step_rule, alpha_upper=1, alpha_lower=1))
 
     return make
 

@@ -4,10 +4,10 @@ Clean photos keep their class when only the marked parts are shown; adversarial 
 all of the photo. The attack is MI-FGSM (Dong et al., CVPR 2018).
 """
 
-import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean, median
 from typing import TYPE_CHECKING
@@ -16,17 +16,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from igos.answer import classified, device_of, tried
-from igos.data import Listed, decode, list_photos, read_content
+from igos.answer import tried
+from igos.data import Listed, list_photos
 from igos.errors import IgosError
 from igos.experiments.bench import AsItIs, Bench, Kept, Report, save_pixels
 from igos.experiments.failure import reach
 from igos.experiments.pictures import explanations
+from igos.experiments.sure import AT_ONCE, Sure, sure, together
 from igos.files import prepare_folder
 from igos.image import Normalisation
-from igos.passes import evaluating, precision
+from igos.passes import dtype_of, evaluating
 from igos.study.formats import markdown
-from igos.study.halving import halving
+from igos.study.halving import batches, halving
 from igos.study.result import Failure
 
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ SIDE = 28
 METHOD = "igos"
 KINDS = ("clean", "adversarial")
 SHOWN = 3  # photos in the figure
-AT_ONCE = 32  # photos attacked together
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class MIFGSM:
             for _ in range(self.steps):
                 at = moved.detach().requires_grad_()
                 images = normalisation.normalise(at)
-                logits = model(images.to(precision(model, images))).float()
+                logits = model(images.to(dtype_of(model, images))).float()
                 loss = F.cross_entropy(logits, classes, reduction="sum")
                 (gradient,) = torch.autograd.grad(loss, at)
                 size = gradient.abs().mean(dim=(1, 2, 3), keepdim=True)
@@ -73,9 +73,7 @@ def adversarial(bench: Bench) -> Report:
     height, width = bench.size
     as_it_is = AsItIs(bench.classifier.normalisation, (width, height))
     ready = replace(bench.classifier, preprocess=as_it_is)
-    pairs = list(_attacked(bench, folder))
-    if not pairs:
-        raise IgosError(f"no photo has a class of at least {bench.min_probability}")
+    pairs = _attacked(bench, folder)
     own = replace(bench, classifier=ready, target="predicted", min_probability=0.0, limit=None)
     wanted = {f"{kind}/{name}.png" for name in pairs for kind in KINDS}
     photos = [photo for photo in list_photos(folder) if photo.name in wanted]
@@ -110,74 +108,40 @@ def adversarial(bench: Bench) -> Report:
     return Report("adversarial", text, _figures(own, kept, photos, fooled[:SHOWN]))
 
 
-def _attacked(bench: Bench, folder: Path) -> Iterator[str]:
+def _attacked(bench: Bench, folder: Path) -> list[str]:
     """The names of the photos that lie in both folders, clean and attacked, once this is done."""
     for kind in KINDS:
         prepare_folder(folder / kind)
-    left = bench.limit or len(bench.photos)
-    for start in range(0, len(bench.photos), AT_ONCE):
-        names = _attack(bench, bench.photos[start : start + AT_ONCE], folder, left)
-        yield from names
-        left -= len(names)
-        if left == 0:
-            return
 
+    def attacked(photo: Sure) -> bool:
+        return all((folder / kind / f"{photo.name}.png").exists() for kind in KINDS)
 
-def _attack(bench: Bench, photos: Sequence[Listed], folder: Path, most: int) -> list[str]:
-    """Attack the first that the model is sure of; what is there already is not made again."""
-
-    def attacked(name: str) -> bool:
-        return all((folder / kind / f"{name}.png").exists() for kind in KINDS)
-
-    readable = list(_readable(bench, photos))
-    seen = halving(lambda some: _classes(bench, some), readable)
-    sure = [
-        (name, image, one[1])
-        for (name, image), one in zip(readable, seen, strict=True)
-        if not isinstance(one, Failure) and one[0] >= bench.min_probability
-    ][:most]
-    todo = [one for one in sure if not attacked(one[0])]
-    halving(lambda some: _save_both(bench, some, folder), todo)
-    return [name for name, _, _ in sure if attacked(name)]
-
-
-def _readable(bench: Bench, photos: Sequence[Listed]) -> Iterator[tuple[str, Tensor]]:
-    """A name that content and file name make, and the image; igos evaluate says what is wrong."""
-    classifier = bench.classifier
-    for photo in photos:
-        try:
-            content = read_content(photo.path)
-            image = tried(classifier, classifier.preprocess, decode(photo.path, content))
-        except IgosError:
-            continue
-        if image.shape[-2:] == bench.size:
-            digest = hashlib.sha256(content).hexdigest()[:12]
-            yield f"{Path(photo.name).stem}-{digest}", image
-
-
-def _together(bench: Bench, images: Iterable[Tensor]) -> Tensor:
-    return torch.stack(list(images)).to(device_of(bench.classifier), torch.float32)
-
-
-def _classes(bench: Bench, photos: Sequence[tuple[str, Tensor]]) -> list[tuple[float, int]]:
-    """The probability and the index of the class that the model sees in each."""
-    images = _together(bench, (image for _, image in photos))
-    probability, index = classified(bench.classifier, images).max(dim=1)
-    return list(zip(probability.tolist(), index.tolist(), strict=True))
-
-
-def _save_both(
-    bench: Bench, photos: Sequence[tuple[str, Tensor, int]], folder: Path
-) -> Sequence[object]:
-    """The pictures as the model sees them, clean and attacked."""
-    names, images, classes = zip(*photos, strict=True)
-    module, normalisation = bench.classifier.module, bench.classifier.normalisation
-    clean = normalisation.pixels(_together(bench, images)).clamp(0, 1)
-    attacked = MIFGSM()(module, clean, torch.tensor(classes, device=clean.device), normalisation)
-    for kind, pictures in zip(KINDS, (clean, attacked), strict=True):
-        for name, picture in zip(names, pictures, strict=True):
-            save_pixels(picture, folder / kind / f"{name}.png")
+    names: list[str] = []
+    failures: list[str] = []
+    for some in batches(sure(bench), AT_ONCE):
+        new = [photo for photo in some if not attacked(photo)]
+        made = halving(partial(_save_both, bench, folder), new)
+        failures += [one.reason for one in made if isinstance(one, Failure)]
+        names += [photo.name for photo in some if attacked(photo)]
+    if not names:
+        raise IgosError(f"no photo could be attacked: {failures[0]}")
     return names
+
+
+def _save_both(bench: Bench, folder: Path, photos: Sequence[Sure]) -> Sequence[object]:
+    """The pictures as the model sees them, clean and attacked."""
+    classifier, normalisation = bench.classifier, bench.classifier.normalisation
+    clean = normalisation.pixels(together(bench, [photo.image for photo in photos])).clamp(0, 1)
+    classes = torch.tensor([photo.label for photo in photos], device=clean.device)
+    attacked = tried(
+        classifier,
+        lambda pixels: MIFGSM()(classifier.module, pixels, classes, normalisation),
+        clean,
+    )
+    for kind, pictures in zip(KINDS, (clean, attacked), strict=True):
+        for photo, picture in zip(photos, pictures, strict=True):
+            save_pixels(picture, folder / kind / f"{photo.name}.png")
+    return photos
 
 
 @dataclass(frozen=True)

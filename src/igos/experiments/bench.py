@@ -61,7 +61,7 @@ class Bench:
     def photos(self) -> list[Listed]:
         return list_photos(self.source)
 
-    @property
+    @cached_property
     def size(self) -> tuple[int, int]:
         """(H, W) of the model's images."""
         example = self.classifier.example()
@@ -125,6 +125,10 @@ class Bench:
                 arguments={"experiment": name, "limit": most, "batch": study.batch},
                 environment=environment(classifier),
             )
+            if not study.configurations:
+                reasons = [f"{method}: {reason}" for method, reason in study.unsuited]
+                small = f"its images of {self.size[0]}×{self.size[1]} are too small"
+                raise IgosError(f"no method fits {classifier.name}: {'; '.join(reasons) or small}")
             self.follow(study, evaluate(study, chosen, limit=most))
             configurations = {one.number for one in study.configurations}
             numbers = (photo.number for photo in islice(eligible(study, chosen), most))

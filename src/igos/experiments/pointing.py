@@ -17,11 +17,11 @@ import torch.nn.functional as F
 from PIL import Image, ImageDraw
 from torch import Tensor
 
-from igos.answer import classified, device_of, tried
 from igos.boxes import Boxed, coco, is_voc, voc
 from igos.data import Listed, read_photo
 from igos.errors import IgosError
 from igos.experiments.bench import AsItIs, Bench, Kept, Report, save_pixels
+from igos.experiments.sure import sure
 from igos.files import prepare_folder
 from igos.methods import METHODS
 from igos.methods.base import Maker
@@ -175,8 +175,9 @@ def make_grids(bench: Bench, folder: Path) -> dict[str, tuple[Path, int, int]]:
     prepare_folder(folder)
     cells: dict[str, tuple[Path, int, int]] = {}
     waiting: dict[int, deque[Tensor]] = {}  # photos of each class, not in a grid yet
-    for label, pixels in _sure(bench):
-        waiting.setdefault(label, deque()).append(pixels)
+    for photo in sure(bench):
+        pixels = bench.classifier.normalisation.pixels(photo.image).clamp(0, 1)
+        waiting.setdefault(photo.label, deque()).append(pixels)
         if len(waiting) < CELLS**2:
             continue
         name = f"grid{len(cells) // CELLS**2:04d}"
@@ -199,22 +200,6 @@ def tiled(photos: Sequence[Tensor], size: tuple[int, int]) -> Tensor:
         small = F.interpolate(photo[None], (height, width), mode="area")[0]
         full[:, row * height : (row + 1) * height, column * width : (column + 1) * width] = small
     return full
-
-
-def _sure(bench: Bench) -> Iterable[tuple[int, Tensor]]:
-    """The predicted class and the pixels of the photos that the model is sure of."""
-    classifier, left = bench.classifier, bench.limit or len(bench.photos)
-    for photo in bench.photos:
-        if left == 0:
-            return
-        try:
-            image = tried(classifier, classifier.preprocess, read_photo(photo.path))[None]
-            sure, label = classified(classifier, image.to(device_of(classifier))).max(dim=1)
-        except IgosError:
-            continue
-        if sure >= bench.min_probability:
-            left -= 1
-            yield int(label), classifier.normalisation.pixels(image[0]).clamp(0, 1)
 
 
 def cell(place: int, size: tuple[int, int]) -> Tensor:

@@ -24,7 +24,7 @@ def library(module: str, method: object) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         name = type(method).__name__
-        raise IgosError(
+        raise UnsuitedError(
             f"method {name} needs {module.partition('.')[0]}: pip install 'igos[compare]'"
         ) from error
 

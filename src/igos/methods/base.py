@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
-from igos.descent import Step
+from igos.descent import Armijo, FixedStep, Step
 from igos.errors import IgosError
 from igos.problem import Problem
 
@@ -54,7 +54,7 @@ class Plain:
 
 
 class UnsuitedError(IgosError):
-    """This method cannot explain this model, whatever the photo."""
+    """This method cannot explain this model here, whatever the photo."""
 
 
 def check_seed(seed: int) -> None:
@@ -77,6 +77,17 @@ def check_not_negative(method: object, *names: str) -> None:
         value = getattr(method, name)
         if value is not None and not (isinstance(value, float | int) and 0 <= value < math.inf):
             raise IgosError(f"{name} {value!r}: give a number from 0 up")
+
+
+def check_step_rule(rule: object) -> None:
+    """One of Algorithm 1's."""
+    if not isinstance(rule, Armijo | FixedStep):
+        raise IgosError(f"step_rule {rule!r}: give Armijo(…) or FixedStep(…)")
+
+
+def plain_step_rule(rule: Armijo | FixedStep) -> dict[str, Any]:
+    """Its settings as plain values, with its name."""
+    return {"rule": type(rule).__name__, **asdict(rule)}
 
 
 def check_fits(shape: tuple[int, int], size: tuple[int, int]) -> None:

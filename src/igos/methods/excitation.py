@@ -21,7 +21,7 @@ from igos.methods.adapter import copied, pieces, scored
 from igos.methods.base import Plain, UnsuitedError
 from igos.methods.layers import Call, before_last_stage, calls, has_parameters, named
 from igos.methods.winning import probabilities, ruleless, rules
-from igos.passes import precision
+from igos.passes import dtype_of
 from igos.problem import Problem
 
 SUM_TOLERANCE = 1e-2  # ours; rounding in float32 changed the sum by 1e-6
@@ -58,7 +58,7 @@ class ExcitationBP(Plain):
             )
         own = copied(scored(problem, "logit"), self)
         assert isinstance(own.model, nn.Module)
-        own.model.to(torch.promote_types(precision(own.model, own.image), torch.float32))
+        own.model.to(torch.promote_types(dtype_of(own.model, own.image), torch.float32))
         return own
 
     def _layer(self, own: Problem) -> Call:

@@ -17,7 +17,14 @@ from torch import Tensor
 from igos.descent import Armijo, FixedStep, Step, descend, total_gradient
 from igos.errors import IgosError
 from igos.image import check_resolution, heatmap_of
-from igos.methods.base import check_counts, check_fits, check_not_negative, check_seed
+from igos.methods.base import (
+    check_counts,
+    check_fits,
+    check_not_negative,
+    check_seed,
+    check_step_rule,
+    plain_step_rule,
+)
 from igos.methods.regularisation import Regularisation, interpolate
 from igos.problem import Objective, Problem
 
@@ -100,8 +107,7 @@ class IGOS:
             raise IgosError(f"first {self.first!r}: it is a share, give at most 1")
         if not isinstance(self.average, bool):
             raise IgosError(f"average {self.average!r}: give True or False")
-        if not isinstance(self.step_rule, Armijo | FixedStep):
-            raise IgosError(f"step_rule {self.step_rule!r}: give Armijo(…) or FixedStep(…)")
+        check_step_rule(self.step_rule)
         check_seed(self.seed)
 
     @property
@@ -116,12 +122,11 @@ class IGOS:
     @property
     def settings(self) -> dict[str, Any]:
         """Every setting in force, as plain values: the method's identity."""
-        rule = {"rule": type(self.step_rule).__name__, **asdict(self.step_rule)}
         return {
             **asdict(self),
             **asdict(self.regularisation),
             "resolution": list(check_resolution(self.resolution)),
-            "step_rule": rule,
+            "step_rule": plain_step_rule(self.step_rule),
         }
 
     def steps(self, problem: Problem) -> Iterator[Step]:

@@ -20,7 +20,14 @@ from torch import Tensor
 
 from igos.descent import Armijo, Step, descend, gradient, path_gradient
 from igos.image import check_resolution, heatmap_of, l1, tv, up
-from igos.methods.base import check_counts, check_fits, check_not_negative, check_seed
+from igos.methods.base import (
+    check_counts,
+    check_fits,
+    check_not_negative,
+    check_seed,
+    check_step_rule,
+    plain_step_rule,
+)
 from igos.methods.regularisation import Regularisation, interpolate
 from igos.problem import Problem
 
@@ -49,6 +56,7 @@ class IGOSPlusPlus:
         check_resolution(self.resolution)
         check_counts(self, "path_steps", "max_iterations")
         check_not_negative(self, "lambda1", "lambda2", "noise")
+        check_step_rule(self.step_rule)
         check_seed(self.seed)
 
     @property
@@ -66,6 +74,7 @@ class IGOSPlusPlus:
             "lambda1": weights.lambda1,
             "lambda2": weights.lambda2,
             "resolution": list(check_resolution(self.resolution)),
+            "step_rule": plain_step_rule(self.step_rule),
         }
 
     def steps(self, problem: Problem) -> Iterator[Step]:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from igos.errors import IgosError
-from igos.methods.base import Plain, check_seed
+from igos.methods.base import Plain, check_counts, check_seed
 from igos.problem import Problem
 
 
@@ -21,8 +21,7 @@ class RISE(Plain):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.masks < 1 or self.cells < 1:
-            raise IgosError(f"{self}: masks and cells must be from 1 up")
+        check_counts(self, "masks", "cells")
         if not 0 < self.keep < 1:
             raise IgosError(f"keep {self.keep}: give a share between 0 and 1")
         check_seed(self.seed)

@@ -50,7 +50,7 @@ class CurveProtocol:
 
 
 # The heatmap's own pixels, in at most 50 steps, towards and from the problem's baseline.
-PAPER = CurveProtocol(
+PAPER_CURVES = CurveProtocol(
     name="paper",
     pixels_a_step=lambda h, w: math.ceil(h * w / 50),
     resample=lambda heatmap, _: heatmap,
@@ -60,7 +60,7 @@ PAPER = CurveProtocol(
 
 # Petsiuk et al. 2018: the image's pixels, one row's number a step; grey for deletion, a weaker
 # blur (kernel 11, σ 5) for insertion.
-RISE = CurveProtocol(
+RISE_CURVES = CurveProtocol(
     name="rise",
     pixels_a_step=lambda _, w: w,
     resample=up,
@@ -70,16 +70,20 @@ RISE = CurveProtocol(
 
 
 MASKS_A_PASS = 16  # masks made at once for each image of a pass: few bytes, but not all of them
-PROTOCOLS = {protocol.name: protocol for protocol in (PAPER, RISE)}
+PROTOCOLS = {protocol.name: protocol for protocol in (PAPER_CURVES, RISE_CURVES)}
 
 
-def deletion(problem: Problem, heatmap: Tensor, *, protocol: CurveProtocol = PAPER) -> list[Curve]:
+def deletion(
+    problem: Problem, heatmap: Tensor, *, protocol: CurveProtocol = PAPER_CURVES
+) -> list[Curve]:
     """One curve for each image: from the whole image to the baseline."""
     baseline = protocol.deletion_baseline(problem)
     return _curves(problem, heatmap, protocol, start=problem.image, end=baseline)
 
 
-def insertion(problem: Problem, heatmap: Tensor, *, protocol: CurveProtocol = PAPER) -> list[Curve]:
+def insertion(
+    problem: Problem, heatmap: Tensor, *, protocol: CurveProtocol = PAPER_CURVES
+) -> list[Curve]:
     """One curve for each image: from the baseline to the whole image."""
     baseline = protocol.insertion_baseline(problem)
     return _curves(problem, heatmap, protocol, start=baseline, end=problem.image)

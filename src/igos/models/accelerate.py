@@ -46,7 +46,10 @@ def accelerate(module: nn.Module, device: torch.device, example: Tensor) -> nn.M
     if fold_batch_norms(folded) and not same(plain, folded, example):
         log.debug("folding changed the output, batch norms stay")
         folded = plain
-    return folded.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
+    tensors = (*folded.parameters(), *folded.buffers())
+    volumes = any(tensor.ndim == 5 for tensor in tensors)  # have no such memory format
+    layout = torch.preserve_format if volumes else torch.channels_last
+    return folded.to(device=device, memory_format=layout)  # type: ignore[call-overload,no-any-return]
 
 
 def same(one: nn.Module, other: nn.Module, example: Tensor, tolerance: float = SAME) -> bool:
