@@ -12,14 +12,15 @@ from torch import Tensor
 
 import igos
 from igos.captum import as_attribution
-from igos.descent import FixedStep
+from igos.descent import Armijo
 from igos.errors import IgosError
 from igos.image import blur, up
 from igos.methods.gradients import Saliency
 from igos.methods.igos import IGOS
 from igos.problem import Problem
 
-METHOD = IGOS(resolution=4, max_iterations=3, path_steps=3, step_rule=FixedStep(alpha=0.5))
+HALF = Armijo(alpha_upper=0.5, alpha_lower=0.5)
+METHOD = IGOS(resolution=4, max_iterations=3, path_steps=3, step_rule=HALF)
 
 
 def test_attributions_are_the_heatmap_at_the_inputs_size(problem: Problem) -> None:

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from torch import Tensor
 
-from igos.descent import REACH, Armijo, FixedStep, Step, descend, path_gradient, total_gradient
+from igos.descent import REACH, Armijo, Step, descend, path_gradient, total_gradient
 from igos.errors import IgosError
 from igos.image import l1, phi, tv
 from igos.problem import Objective, Problem
@@ -142,9 +142,6 @@ def test_armijo_trials() -> None:
     ):
         with pytest.raises(IgosError, match="eta"):
             Armijo(**wrong)  # type: ignore[arg-type]
-    for alpha in (0.0, -1.0, math.inf, math.nan):
-        with pytest.raises(IgosError, match="alpha must be above 0"):
-            FixedStep(alpha)
 
 
 def test_armijo_takes_the_first_step_that_holds_with_equality() -> None:
@@ -211,12 +208,15 @@ def test_on_the_cpu_no_trial_is_made_after_the_step_is_found() -> None:
     assert tried == [len(rule.trials())]
 
 
-def test_fixed_step_projects() -> None:
+def test_a_search_with_one_step_is_a_fixed_step() -> None:
+    """Also where it raises the loss."""
     f = Quadratic(4, optimum=0.0)
     mask, tg = random(2, 1, 2, 2).sigmoid(), 5 * random(2, 1, 2, 2, seed=1)
-    alpha, moved, loss = FixedStep(0.5)(f, mask, f(mask[:, None])[:, 0], tg)  # type: ignore[arg-type]
+    rule = Armijo(alpha_upper=0.5, alpha_lower=0.5)
+    before = f(mask[:, None])[:, 0]
+    alpha, moved, loss = rule(f, mask, before, tg)  # type: ignore[arg-type]
+    assert (loss > before).any()
     assert alpha.tolist() == [0.5, 0.5]
-    assert FixedStep().alpha == 1.0  # the paper's
     torch.testing.assert_close(moved, (mask - 0.5 * tg).clamp(0, 1))
     torch.testing.assert_close(loss, f(moved[:, None])[:, 0])
 

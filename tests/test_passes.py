@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from igos.answer import Answer, answer, classify, pose, within_memory
-from igos.descent import Armijo, FixedStep
+from igos.descent import Armijo
 from igos.errors import IgosError
 from igos.explainer import explain
 from igos.image import Normalisation
@@ -213,7 +213,7 @@ SMOOTH = IGOS(
     noise=0.05,
     path_steps=3,
     first=0.0,  # scaled to its own largest value, a heatmap of nearly nothing would be all rounding
-    step_rule=FixedStep(),
+    step_rule=Armijo(alpha_upper=1, alpha_lower=1),
 )
 
 

@@ -11,7 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from igos.descent import Armijo, FixedStep, Step, descend
+    from igos.descent import Armijo, Step, descend
     from igos.errors import IgosError
     from igos.explainer import explain
     from igos.explanation import Explanation
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from igos.problem import Objective, Problem, logit, probability
 
 _HOME = {
-    "igos.descent": ("Armijo", "FixedStep", "Step", "descend"),
+    "igos.descent": ("Armijo", "Step", "descend"),
     "igos.errors": ("IgosError",),
     "igos.explainer": ("explain",),
     "igos.explanation": ("Explanation",),
@@ -45,7 +45,6 @@ __all__ = [
     "Classifier",
     "Curve",
     "Explanation",
-    "FixedStep",
     "IgosError",
     "Normalisation",
     "Objective",

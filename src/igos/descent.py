@@ -67,7 +67,7 @@ class Armijo:
     """The revised backtracking line search, Eq. 8 and its three numbered steps.
 
     The steps tried are α_u, α_u·η, α_u·η², … as long as they are above α_l. The first one that
-    meets the condition is taken; if none does, the step is α_l.
+    meets the condition is taken; if none does, the step is α_l. So α_u = α_l is a fixed step.
 
     `scaled` steps are in units of `REACH`/max|TG|, so that 1 moves the steepest element from one
     end to the other, whatever the resolution and the network. Then α_l can be a step that leads
@@ -138,23 +138,6 @@ class Armijo:
             if at_once < len(alphas) and not searching.any():
                 break
         return alpha, best, best_loss
-
-
-@dataclass(frozen=True)
-class FixedStep:
-    """The same step every time: the paper's ablation of the line search."""
-
-    alpha: float = 1.0  # paper
-
-    def __post_init__(self) -> None:
-        if not 0 < self.alpha < math.inf:
-            raise IgosError(f"{self}: alpha must be above 0")
-
-    def __call__(
-        self, objective: Loss, mask: Tensor, loss: Tensor, gradient: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        stepped = (mask - self.alpha * gradient).clamp(0, 1)
-        return torch.full_like(loss, self.alpha), stepped, objective(stepped[:, None])[:, 0]
 
 
 @dataclass(frozen=True, eq=False)

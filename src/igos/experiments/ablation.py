@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from igos.descent import Armijo
 from igos.experiments.bench import Bench, Pair, Report, published
 from igos.methods.base import Maker, Method
 from igos.methods.igos import IGOS
@@ -55,7 +54,6 @@ def _fixed_step(maker: Maker) -> Maker:
     def make(resolution: tuple[int, int] | None) -> Method:
         method = maker(resolution)
         assert isinstance(method, IGOS)
-        assert isinstance(method.step_rule, Armijo)
         return replace(method, step_rule=replace(method.step_rule, alpha_upper=1, alpha_lower=1))
 
     return make

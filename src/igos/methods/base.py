@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
-from igos.descent import Armijo, FixedStep, Step
+from igos.descent import Armijo, Step
 from igos.errors import IgosError
 from igos.problem import Problem
 
@@ -80,14 +80,8 @@ def check_not_negative(method: object, *names: str) -> None:
 
 
 def check_step_rule(rule: object) -> None:
-    """One of Algorithm 1's."""
-    if not isinstance(rule, Armijo | FixedStep):
-        raise IgosError(f"step_rule {rule!r}: give Armijo(…) or FixedStep(…)")
-
-
-def plain_step_rule(rule: Armijo | FixedStep) -> dict[str, Any]:
-    """Its settings as plain values, with its name."""
-    return {"rule": type(rule).__name__, **asdict(rule)}
+    if not isinstance(rule, Armijo):
+        raise IgosError(f"step_rule {rule!r}: give Armijo(…)")
 
 
 def check_fits(shape: tuple[int, int], size: tuple[int, int]) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from igos.descent import Armijo, FixedStep, Step, descend, total_gradient
+from igos.descent import Armijo, Step, descend, total_gradient
 from igos.errors import IgosError
 from igos.image import check_resolution, heatmap_of
 from igos.methods.base import (
@@ -23,7 +23,6 @@ from igos.methods.base import (
     check_not_negative,
     check_seed,
     check_step_rule,
-    plain_step_rule,
 )
 from igos.methods.regularisation import Regularisation, interpolate
 from igos.problem import Objective, Problem
@@ -67,7 +66,7 @@ class IGOS:
     reveal: float = 0.0  # w of the two-sided objective; 0: the paper's
     average: bool = True  # the mean of all masks, not the last; ours, docs/deviations.md
     first: float | None = None  # share of the first direction in the heatmap; ours, likewise
-    step_rule: Armijo | FixedStep = SEARCH
+    step_rule: Armijo = SEARCH
     seed: int = 0
 
     @classmethod
@@ -126,7 +125,6 @@ class IGOS:
             **asdict(self),
             **asdict(self.regularisation),
             "resolution": list(check_resolution(self.resolution)),
-            "step_rule": plain_step_rule(self.step_rule),
         }
 
     def steps(self, problem: Problem) -> Iterator[Step]:

@@ -26,7 +26,6 @@ from igos.methods.base import (
     check_not_negative,
     check_seed,
     check_step_rule,
-    plain_step_rule,
 )
 from igos.methods.regularisation import Regularisation, interpolate
 from igos.problem import Problem
@@ -74,7 +73,6 @@ class IGOSPlusPlus:
             "lambda1": weights.lambda1,
             "lambda2": weights.lambda2,
             "resolution": list(check_resolution(self.resolution)),
-            "step_rule": plain_step_rule(self.step_rule),
         }
 
     def steps(self, problem: Problem) -> Iterator[Step]:
