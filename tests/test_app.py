@@ -431,3 +431,14 @@ def test_classes_that_share_a_name_can_be_told_apart(actions: Actions) -> None:
         ("crane (0)", 0),
         ("crane (2)", 2),
     ]
+
+
+def test_the_command_where_the_names_of_classes_are_numbers(place: Path) -> None:
+    assert place.exists()
+    names = ("0", "10", "2")
+    digits = replace(load("net.py:classifier", device="cpu"), class_names=names)
+    actions = Actions(Worker(digits), Sessions(), {})
+    actions.upload("me", sent("red.png"), "red.png")
+    words = shown_command(explained(actions, replace(RED, target=2))["command"])
+    assert digits.find_class(words[words.index("--target") + 1]) == 2
+    actions.worker.close()

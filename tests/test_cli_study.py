@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,37 @@ def test_nothing_at_all_is_a_failure(run: Run) -> None:
     assert (code, "no photo could be explained" in err) == (2, True)
 
 
+def test_what_was_there_before_is_no_result_of_now(photos: Path, run: Run) -> None:
+    words = ("evaluate", "--device", "cpu", "--methods", "random", "--out", "r.sqlite", *NET)
+    assert run(*words, "photos")[0] == 0
+    code, _, err = run(*words, "photos", "--min-probability", "1")
+    assert (code, "no photo could be explained" in err) == (2, True)
+    (photos / "none.csv").write_text("file,class_index\ntext.png,0\n")
+    (photos / "text.png").write_text("hello")
+    code, _, err = run(*words, "photos/none.csv")
+    assert (code, "text.png" in err, "bad.png" in err) == (2, True, False)
+
+
+@pytest.mark.usefixtures("photos")
+def test_a_batch_on_its_way_to_the_store_arrives(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C between two batches, while the first is still being written."""
+    write = Store.add_answers
+
+    def slowly(*args: Any) -> None:
+        time.sleep(0.3)
+        write(*args)
+
+    def interrupted(_: object, progress: Iterator[object]) -> None:
+        next(progress)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Store, "add_answers", slowly)
+    monkeypatch.setattr("igos.cli.study.watch", interrupted)
+    words = ("evaluate", "photos", *NET, "--methods", "random", "--batch", "3")
+    assert run(*words, "--out", "run.sqlite")[0] == 130
+    assert len(contents(Path("run.sqlite"))["results"]) == 3
+
+
 @pytest.mark.usefixtures("photos")
 def test_labels_and_a_link_to_a_store(photos: Path, run: Run) -> None:
     (photos / "labels.csv").write_text("file,class_index\n0.png,1\n1.png,blue\n2.png\n")
@@ -232,6 +264,27 @@ def test_a_library_that_is_not_there_costs_its_methods_alone(
     assert why in err
     code, _, err = run("explain", "red.png", *NET, "--method", "saliency", "--out", "there")
     assert (code, err) == (2, f"igos: {why}\n")
+
+
+@pytest.mark.usefixtures("photos")
+def test_compare_keeps_what_is_done_when_a_later_method_fails(run: Run) -> None:
+    words = ("compare", "red.png", *NET, *FAST, "--resolution", "8", "--out", "there")
+    wrong = ("--methods", "igos,gradcam,random", "--set", "gradcam.layer=typo")
+    code, out, err = run(*words, *wrong)
+    assert code == 2
+    assert [line.split()[0] for line in out.splitlines()] == ["igos", "random", "->"]
+    assert err.startswith("igos: gradcam: ")
+    assert "'typo'" in err
+    records = json.loads(Path("there/red.compare.json").read_text())
+    assert [record["method"] for record in records] == ["igos", "random"]
+
+
+@pytest.mark.usefixtures("photos")
+def test_excitation_bp_without_zennit(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "zennit.composites", None)
+    words = ("evaluate", "photos", *NET, "--methods", "excitation-bp", "--out", "run.sqlite")
+    code, _, err = run(*words)
+    assert (code, "needs zennit: pip install 'igos[compare]'" in err) == (2, True)
 
 
 def contents(path: Path) -> dict[str, list[Any]]:

@@ -5,7 +5,7 @@ import json
 import re
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from igos.answer import Prediction, pose
 from igos.cli.experiment import NAMES
-from igos.data import list_photos
+from igos.data import Listed, list_photos
 from igos.errors import IgosError
 from igos.experiments import EXPERIMENTS
 from igos.experiments.adversarial import MIFGSM
@@ -30,6 +30,7 @@ from igos.image import Normalisation, blur
 from igos.methods.igos import IGOS
 from igos.models import load
 from igos.models.classifier import Classifier
+from igos.models.view import view
 from igos.passes import Passes
 from igos.problem import Objective
 from igos.study.formats import markdown
@@ -109,13 +110,14 @@ def test_the_reason_is_one_of_these_photos(place: Path, photos: Path, run: Run) 
     (place / "list.csv").write_text("file,class_index\nphotos/0.png,0")
     code, _, err = run(*words, "list.csv", "--min-probability", "1")
     assert code == 2
-    assert "no photo could be explained: no photo has the minimum probability" in err
+    assert err.endswith("no photo could be explained: none has a class of at least 1.0\n")
+    code, _, err = run(*words, "photos", "--min-probability", "1")
+    assert code == 2
+    assert "none has a class of at least 1.0; 1 failed, such as: photo 'photos/bad.png'" in err
 
 
 def test_pictures_of_names_with_blanks_are_linked(tmp_path: Path) -> None:
-    from matplotlib.figure import Figure
-
-    paths = Report("gallery", "text", {"my dog.jpg": Figure()}).save(tmp_path)
+    paths = Report("gallery", "text", {"my dog.jpg": b"PNG"}).save(tmp_path)
     (link,) = re.findall(r"\]\((.*)\)", (tmp_path / "gallery.md").read_text())
     assert tmp_path / unquote(link) in paths
     assert " " not in link
@@ -422,6 +424,9 @@ def test_why_no_photo_could_be_used(name: str, photos: Path, run: Run) -> None:
     words = ("experiment", name, "--photos", "photos", *NET, "--out", "there")
     code, _, err = run(*words, "--min-probability", "1")
     assert (code, "none has a class of at least 1" in err) == (2, True)
+    (photos / "bad.png").write_text("no photo")
+    code, _, err = run(*words, "--min-probability", "1")
+    assert (code, "none has a class of at least 1.0; 1 failed, such as" in err) == (2, True)
     for photo in photos.iterdir():
         photo.write_text("no photo")
     code, _, err = run(*words)
@@ -478,12 +483,24 @@ def test_mistakes(place: Path, run: Run) -> None:
         assert message in err
 
 
+def test_a_report_does_not_cut_pictures_that_were_made_for_the_model(tmp_path: Path) -> None:
+    bundled = Classifier(
+        "efficientnet_lite0", TinyNet().eval(), AsItIs(Normalisation(), (20, 20)), Normalisation()
+    )
+    bench = Bench(bundled, tmp_path, tmp_path)
+    assert view(bench.classifier.name)
+    with pytest.raises(IgosError, match="unknown model"):
+        view(bench.unprepared.name)
+    assert bench.unprepared.example().shape == (3, 20, 20)
+
+
 def test_a_bench_without_a_screen(place: Path, photos: Path) -> None:
     classifier = load("net.py:classifier", device="cpu")
     seen: list[str] = []
 
-    def follow(study: Study, progress: Iterator[Progress]) -> None:
+    def follow(study: Study, listed: Sequence[Listed], progress: Iterator[Progress]) -> None:
         seen.extend(configuration.title for configuration in study.configurations)
+        assert {photo.path for photo in listed} == set(photos.iterdir())
         list(progress)
 
     bench = Bench(classifier=classifier, source=photos, out=place, follow=follow)

@@ -250,6 +250,50 @@ def test_somebody_elses_failure_is_named(classifier: Classifier, photo: Path) ->
             explained(replace(classifier, **how), photo)
 
 
+class OneAtATime(Redness):
+    """Works for one photo, as it was tried, and for no batch."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return super().forward(images.view(1, 3, 32, 32))
+
+
+class InPlace(Redness):
+    """Runs forward and not back."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        red = images[:, 0].mean(dim=(1, 2)).exp()
+        logits = torch.stack([self.gain * red, 0 * red, 0 * red - 9], dim=1)
+        red.zero_()  # what its derivative is made of
+        return logits
+
+
+@pytest.mark.parametrize("module", [OneAtATime(), InPlace()])
+def test_a_model_that_fails_later_is_named(
+    classifier: Classifier, photo: Path, module: nn.Module
+) -> None:
+    with pytest.raises(igos.IgosError, match="the model failed: RuntimeError"):
+        explained(replace(classifier, module=module.eval()), photo)
+
+
+def test_the_preprocessing_of_a_baseline_may_fail(classifier: Classifier, photo: Path) -> None:
+    def once(picture: Image.Image) -> Tensor:
+        if picture.width == 50:
+            raise ValueError("too wide")
+        return preprocess(picture)
+
+    wide = photo.with_name("wide.png")
+    Image.new("RGB", (50, 40)).save(wide)
+    with pytest.raises(igos.IgosError, match="model 'redness' failed: ValueError: too wide"):
+        explained(replace(classifier, preprocess=once), photo, baseline=wide)
+
+
+def test_arrays_that_are_no_photos(classifier: Classifier) -> None:
+    for shape in ((3, 40, 40), (40, 40, 1), (40,), (2, 40, 40, 3)):
+        with pytest.raises(igos.IgosError, match=r"give \(H, W, 3\) or \(H, W\)"):
+            explained(classifier, np.zeros(shape, np.uint8))
+    assert explained(classifier, np.zeros((40, 40), np.uint8)).heatmap.shape == (8, 8)
+
+
 def test_the_curves_of_rise(classifier: Classifier, photo: Path) -> None:
     explanation = explained(classifier, photo, protocol=igos.RISE_CURVES)
     assert len(explanation.deletion.score) == 33

@@ -23,6 +23,16 @@ from small import TinyNet, random, single
 from small_layers import LayerNet, layer_problem, unchanged
 
 
+def test_too_little_memory_for_a_copy_says_nothing_of_the_method() -> None:
+    class Large(TinyNet):
+        def __deepcopy__(self, _: object) -> "Large":
+            raise MemoryError
+
+    image = random(1, 3, 12, 10).float()
+    with pytest.raises(MemoryError):
+        GradCAM()(Problem(Large().eval(), image, image, 0))
+
+
 @pytest.mark.parametrize("score", ["logit", "probability"])
 @pytest.mark.parametrize("layer", [None, "conv2"])
 def test_gradcam_by_hand(score: str, layer: str | None) -> None:

@@ -300,7 +300,7 @@ def test_the_model_is_not_changed(method: PixelMethod) -> None:
         raise RuntimeError("in the middle")
 
     problem.model.get_submodule("fc").register_forward_pre_hook(fail)
-    with unchanged(problem), pytest.raises(RuntimeError, match="in the middle"):
+    with unchanged(problem), pytest.raises(IgosError, match="in the middle"):
         method(problem)
 
 

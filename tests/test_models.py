@@ -1,6 +1,7 @@
 """Every source of a classifier, its weights and its names; and that speed changes no answer."""
 
 import copy
+import json
 import os
 import pickle
 from dataclasses import replace
@@ -288,7 +289,7 @@ def test_weights_that_do_not_fit_or_are_none(tmp_path: Path) -> None:
     save_file(resnet18().state_dict(), tmp_path / "net.safetensors")
     with pytest.raises(IgosError, match=r"do not fit ResNet.*missing.*of another shape"):
         load("torchvision:resnet50", weights=tmp_path / "net.safetensors")
-    with pytest.raises(IgosError, match=r"do not fit EfficientNet.*conv_stem"):
+    with pytest.raises(IgosError, match=r"the file given' do not fit EfficientNet.*conv_stem"):
         load("efficientnet_lite0", weights=tmp_path / "net.safetensors")
     (tmp_path / "text.pth").write_text("hello")
     (tmp_path / "text.safetensors").write_text("hello")
@@ -329,6 +330,19 @@ def test_a_hugging_face_folder(tmp_path: Path) -> None:
     seen = view(f"hf:{tmp_path / 'net'}")
     assert seen.preprocess(sample_photo()).equal(image)
     assert (seen.normalisation, seen.class_names[2]) == (classifier.normalisation, "boat")
+
+
+def test_a_hugging_face_model_may_not_bring_its_own_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("builtins.input", lambda *_: "y")  # not even where one would be asked
+    (tmp_path / "code.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    config = {"model_type": "mine", "auto_map": {"AutoConfig": "code.Config"}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "preprocessor_config.json").write_text("{}")
+    with pytest.raises(IgosError, match="could not be loaded"):
+        load(f"hf:{tmp_path}", device="cpu")
+    assert not (tmp_path / "ran").exists()
 
 
 def test_ones_own_file(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def test_what_holds_while_the_model_runs_and_not_afterwards(
     with flags():
         problem.score(images)
         problem.score(images.clone().requires_grad_())
-    with flags(), pytest.raises(ValueError, match="NaN"):
+    with flags(), pytest.raises(IgosError, match="ValueError: NaN"):
         problem.score(torch.full_like(images, torch.nan))
     assert seen
     assert all(one == expected for one in seen)

@@ -131,7 +131,7 @@ def test_a_model_that_raises_is_left_as_it_was() -> None:
     net = Raises().train()
     image = random(1, 3, 4, 4)
     for images in (image[:, None], image[:, None].clone().requires_grad_()):
-        with pytest.raises(RuntimeError, match="broken"):
+        with pytest.raises(IgosError, match="the model failed: RuntimeError: broken"):
             Problem(net, image, image, 0).score(images)
         assert net.training
         assert net.inner.training

@@ -253,6 +253,23 @@ def test_only_photos_that_the_model_is_sure_of_count(
     assert sorted(name for (name,) in named) == sorted(expected)
 
 
+def test_a_number_in_a_table_is_an_index_and_no_name(
+    classifier: Classifier, folder: Path, tmp_path: Path
+) -> None:
+    (folder / "labels.csv").write_text("file,class_index\na.png,2\nb.png, 10\nc.png,1\n")
+    names = ("0", "1", "10", "2")  # as folders are sorted
+    question = Question(model="tiny", baseline="black", target="label")
+    with Store(tmp_path / "run.sqlite") as store:
+        digits = replace(classifier, class_names=names)
+        run(planned(store, digits, question=question), list_photos(folder / "labels.csv"))
+        assert "class index 10: tiny has the classes 0 to 3" in store.failures()[0]
+    targets = query(
+        tmp_path / "run.sqlite",
+        "SELECT name, target FROM predictions JOIN photos ON id = photo ORDER BY name",
+    )
+    assert targets == [("a.png", 2), ("c.png", 1)]
+
+
 def test_labels_from_a_table_and_from_class_folders(
     classifier: Classifier, folder: Path, tmp_path: Path
 ) -> None:
@@ -374,6 +391,7 @@ def test_collections_that_are_none(tmp_path: Path) -> None:
     (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00\x00")
     for name, message in (
         ("nowhere", "no such file or folder"),
+        (300 * "x", "no such file or folder"),  # too long a name
         (".", "there are none"),
         ("table.csv", "no column 'file' among path, label"),
         ("two.csv", "'a' has two labels"),

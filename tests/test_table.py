@@ -24,6 +24,7 @@ QUESTION = {
     "baseline": "blur",
     "curves": "paper",
     "score": "probability",
+    "precision": "fp32",
 }
 
 

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from igos.descent import Step
-from igos.errors import IgosError, first_line
+from igos.errors import IgosError
 from igos.methods.base import Iterative, Method
 from igos.metrics.curves import PAPER_CURVES, Curve, CurveProtocol, deletion, insertion
 from igos.models.classifier import Classifier
 from igos.models.fast import MOST
-from igos.passes import dtype_of, evaluating, out_of_memory
+from igos.passes import blamed_on, dtype_of, evaluating, out_of_memory
 from igos.problem import Link, Problem, probability
 
 LOW_PROBABILITY = 0.01  # the paper's failure case
@@ -159,15 +159,9 @@ def _not_finite(model: str) -> IgosError:
 
 
 def tried(classifier: Classifier, function: Callable[[Any], Any], argument: Any) -> Any:
-    """Somebody else's code, whose failure is a user's mistake and no traceback."""
-    try:
+    """What the function, the classifier's own, makes of the argument."""
+    with blamed_on(f"model {classifier.name!r}"):
         return function(argument)
-    except IgosError:
-        raise
-    except Exception as error:
-        if out_of_memory(error):
-            raise
-        raise IgosError(f"model {classifier.name!r} failed: {first_line(error)}") from error
 
 
 def check_class(index: int, classes: int, model: str) -> None:

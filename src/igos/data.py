@@ -119,11 +119,11 @@ def list_photos(source: Path) -> list[Listed]:
     They come in an order that only their names decide and that has nothing to do with classes, so
     that the first n are a fair sample, contained in the first n + 1.
     """
-    if source.is_dir():
+    if os.path.isdir(source):  # Path's own raises where a folder above may not be read
         photos = _in_folder(source)
     elif source.suffix.lower() == ".csv":
         photos = _in_table(source)
-    elif source.is_file():
+    elif os.path.isfile(source):
         photos = [Listed(_text(source.name), source)]
     else:
         raise IgosError(f"photos {str(source)!r}: no such file or folder")
@@ -156,6 +156,12 @@ def _text(name: str) -> str:
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
+def _label(text: str) -> str | int | None:
+    """An index where it is a number, whatever the names of classes are."""
+    text = text.strip()
+    return int(text) if text.isdecimal() else text or None
+
+
 def _in_table(table: Path) -> list[Listed]:
     try:
         with table.open(newline="", encoding="utf-8-sig") as lines:
@@ -171,7 +177,7 @@ def _in_table(table: Path) -> list[Listed]:
         raise IgosError(f"photos {str(table)!r}: not readable as CSV ({error})") from error
     photos: dict[str, Listed] = {}
     for row in rows:
-        name, label = row["file"], row.get("class_index") or None
+        name, label = row["file"], _label(row.get("class_index") or "")
         if (
             name
             and photos.setdefault(name, Listed(name, table.parent / name, label)).label != label

@@ -140,7 +140,7 @@ def find_baseline(baseline: str | Path | Tensor | Baseline, classifier: Classifi
         if not os.path.exists(baseline):
             remedy = f"give {', '.join(BASELINES)} or an image file"
             raise unknown("baseline", str(baseline), BASELINES, remedy=remedy)
-        given = classifier.preprocess(read_photo(baseline))
+        given: Tensor = tried(classifier, classifier.preprocess, read_photo(baseline))
     elif isinstance(baseline, Tensor):
         given = baseline
     else:
@@ -196,6 +196,8 @@ def _image(photo: Photo, classifier: Classifier) -> Tensor:
         if isinstance(photo, np.ndarray):
             if photo.dtype != np.uint8:
                 raise IgosError(f"photo: an array of {photo.dtype}; give uint8, 0 to 255")
+            if photo.ndim != 2 and photo.shape[2:] not in ((3,), (4,)):
+                raise IgosError(f"photo: an array of shape {photo.shape}; give (H, W, 3) or (H, W)")
             photo = Image.fromarray(photo)
         elif not isinstance(photo, Image.Image):
             photo = sample_photo() if str(photo) == SAMPLE else read_photo(photo)

@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from igos.errors import IgosError, first_line
+
 
 @dataclass(frozen=True, eq=False)
 class Passes:
@@ -69,6 +71,19 @@ def evaluating(model: object, *, beside: Passes | None = None) -> Iterator[None]
     finally:
         for module in training:
             module.training = True
+
+
+@contextmanager
+def blamed_on(culprit: str) -> Iterator[None]:
+    """Somebody else's code, whose failure is a user's mistake and no traceback."""
+    try:
+        yield
+    except IgosError:
+        raise
+    except Exception as error:
+        if out_of_memory(error):
+            raise
+        raise IgosError(f"{culprit} failed: {first_line(error)}") from error
 
 
 def out_of_memory(error: Exception) -> bool:

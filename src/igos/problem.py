@@ -16,7 +16,7 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 
 from igos.errors import IgosError
 from igos.image import l1, phi, tv
-from igos.passes import Passes, dtype_of
+from igos.passes import Passes, blamed_on, dtype_of
 
 Link = Callable[[Tensor, Tensor], Tensor]
 Compose = Callable[[Tensor, Tensor], Tensor]  # n inputs and their places (n,) -> n images
@@ -137,7 +137,7 @@ class Problem:
             with self._passes.ready(), torch.no_grad():
                 scores = torch.cat(
                     [
-                        self._to_scores(self._passes(compose(some, at), self.chunk), at // versions)
+                        self._to_scores(self._output(compose(some, at)), at // versions)
                         for some, at in self._chunks(flat)
                     ]
                 )
@@ -147,6 +147,11 @@ class Problem:
     def _passes(self) -> Passes:
         return self.fast or Passes(self.model)
 
+    def _output(self, images: Tensor) -> Any:
+        """The model's, for at most `chunk` images."""
+        with blamed_on("the model"):
+            return self._passes(images, self.chunk)
+
     def _chunks(self, flat: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """The inputs, at most `chunk` at once, and the places they have among all."""
         places = torch.arange(len(flat), device=flat.device)
@@ -154,7 +159,9 @@ class Problem:
 
     def run(self, images: Tensor, rows: Tensor) -> Tensor:
         """One plain pass of the model: (n, 3, H, W) and the image each belongs to -> (n,)."""
-        return self._to_scores(self.model(images.to(dtype_of(self.model, images))), rows)
+        with blamed_on("the model"):
+            output = self.model(images.to(dtype_of(self.model, images)))
+        return self._to_scores(output, rows)
 
     def _to_scores(self, output: Any, rows: Tensor) -> Tensor:
         """f_c from the model's output for n images, and the image each belongs to: (n,)."""
@@ -204,11 +211,10 @@ class _ScoreWithGradient(torch.autograd.Function):
     ) -> Tensor:
         scores: list[Tensor] = []
         gradients: list[Tensor] = []
-        passes = problem._passes
-        with passes.ready(), torch.enable_grad():
+        with problem._passes.ready(), torch.enable_grad():
             for some, at in problem._chunks(flat):
                 inputs = some.detach().requires_grad_()
-                output = passes(compose(inputs, at), problem.chunk)
+                output = problem._output(compose(inputs, at))
                 score, gradient = _differentiate(problem, output, at // versions, inputs)
                 scores.append(score)
                 gradients.append(gradient)
@@ -233,21 +239,23 @@ def _differentiate(
     """The scores (n,) and each one's gradient with respect to its input."""
     if not isinstance(output, Tensor) or output.dtype != torch.float16:
         scores = problem._to_scores(output, rows)
-        _check_differentiable(scores)
-        return scores.detach(), torch.autograd.grad(scores.sum(), inputs)[0]
-    _check_differentiable(output)
+        check_differentiable(scores)
+        with blamed_on("the model"):
+            return scores.detach(), torch.autograd.grad(scores.sum(), inputs)[0]
+    check_differentiable(output)
     wide = output.detach().float().requires_grad_()
     scores = problem._to_scores(wide, rows)
-    _check_differentiable(scores)
+    check_differentiable(scores)
     (slope,) = torch.autograd.grad(scores.sum(), wide)
     steepest = slope.reshape(len(slope), -1).abs().amax(dim=1).clamp(min=1e-30)  # (n,)
     scale = HALF_SCALE / steepest
     scaled = (slope * scale.view(-1, *[1] * (slope.ndim - 1))).to(output.dtype)
-    (gradient,) = torch.autograd.grad(output, inputs, scaled)
+    with blamed_on("the model"):
+        (gradient,) = torch.autograd.grad(output, inputs, scaled)
     return scores.detach(), gradient / scale.view(-1, 1, 1, 1)
 
 
-def _check_differentiable(result: Tensor) -> None:
+def check_differentiable(result: Tensor) -> None:
     if not result.requires_grad:
         raise IgosError(
             "the model's output, or the target made of it, has no gradient: "

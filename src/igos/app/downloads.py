@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from igos.app.work import Answered, Choice
+from igos.app.work import Answered
 from igos.explanation import Explanation, comparison_json, comparison_png, comparison_stem
 
 
@@ -49,7 +49,7 @@ def explain_command(answered: Answered, *, ratio: float, options: Mapping[str, s
     native = "resolution" not in answered.explanation.settings
     chosen = {
         "--method": answered.choice.method,
-        **_question(answered.choice, options),
+        **_question(answered, options),
         "--ratio": f"{ratio:.4g}",
     }
     if native:
@@ -60,14 +60,16 @@ def explain_command(answered: Answered, *, ratio: float, options: Mapping[str, s
 def compare_command(answers: Sequence[Answered], options: Mapping[str, str]) -> str:
     """`igos compare …` for what is shown."""
     methods = ",".join(answered.choice.method for answered in answers)
-    chosen = {"--methods": methods, **_question(answers[0].choice, options)}
+    chosen = {"--methods": methods, **_question(answers[0], options)}
     return _command("compare", answers[0].explanation.photo, chosen)
 
 
-def _question(choice: Choice, options: Mapping[str, str]) -> dict[str, str]:
+def _question(answered: Answered, options: Mapping[str, str]) -> dict[str, str]:
+    choice, name = answered.choice, answered.explanation.class_name
     return {
         "--resolution": str(choice.resolution),
-        "--target": str(choice.target),
+        # The command line takes a number for a class's name first, where names are numbers.
+        "--target": name if name.isdecimal() else str(choice.target),
         "--baseline": choice.baseline,
         "--seed": str(choice.seed),
         **options,

@@ -1,7 +1,7 @@
 """`igos experiment`: the paper's tables and figures."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,6 +13,7 @@ from igos.cli.study import STOPPED, read_batch, show_failures, watch
 from igos.files import prepare_folder
 
 if TYPE_CHECKING:
+    from igos.data import Listed
     from igos.study.plan import Study
     from igos.study.run import Progress
 
@@ -29,9 +30,9 @@ NAMES = (  # igos.experiments.EXPERIMENTS, which takes seconds to import
 )
 
 
-def _follow(study: "Study", progress: Iterator["Progress"]) -> None:
+def _follow(study: "Study", photos: Sequence["Listed"], progress: Iterator["Progress"]) -> None:
     watch(study, progress)
-    show_failures(study)
+    show_failures(study, photos)
 
 
 def experiment(

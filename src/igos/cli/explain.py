@@ -176,7 +176,8 @@ def compare(
         classifier = load(
             model, weights=weights, device=device, precision=precision, compiled=bool(compiled)
         )
-    explanations = []
+    explanations: list[Explanation] = []
+    failed = False
     for name, method in made.items():
         iterations = method.settings.get("max_iterations")
         try:
@@ -194,8 +195,11 @@ def compare(
                     seed=seed,
                     watch=watch,
                 )
-        except UnsuitedError as error:
+        except IgosError as error:
+            if not explanations and not isinstance(error, UnsuitedError):
+                raise  # the photo's fault, most likely; nothing is lost
             print(f"igos: {name}: {error}", file=sys.stderr)
+            failed = failed or not isinstance(error, UnsuitedError)
             continue
         explanations.append(explanation)
         h, w = explanation.resolution
@@ -207,6 +211,8 @@ def compare(
     if not explanations:
         raise IgosError(f"methods {methods!r}: none of them can explain {model}")
     print(f"  -> {save_comparison(explanations, out, ratio=ratio)[0]}")
+    if failed:
+        raise typer.Exit(BAD_INPUT)
 
 
 @contextmanager

@@ -2,8 +2,8 @@
 
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import nullcontext, redirect_stdout
+from collections.abc import Iterator, Sequence
+from contextlib import closing, nullcontext, redirect_stdout
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -31,6 +31,7 @@ from igos.cli.options import (
 from igos.errors import IgosError
 
 if TYPE_CHECKING:
+    from igos.data import Listed
     from igos.study.plan import Study
     from igos.study.run import Progress
 
@@ -142,29 +143,31 @@ def evaluate(
             raise IgosError(f"methods {methods!r}: none of them fits {model}: {reasons}")
         try:
             with redirect_stdout(sys.stderr):
-                watch(study, run(study, listed, limit=limit))
+                with closing(run(study, listed, limit=limit)) as progress:
+                    watch(study, progress)
         except KeyboardInterrupt:
             print(f"igos: stopped; the same command goes on with {out}", file=sys.stderr)
             raise typer.Exit(STOPPED) from None
-        _report(study, out)
+        _report(study, listed, out)
 
 
-def _report(study: "Study", out: Path) -> None:
-    """The table, and on stderr what failed; it is an error if there is no result at all."""
+def _report(study: "Study", photos: Sequence["Listed"], out: Path) -> None:
+    """The store's table, and on stderr what failed; an error if these photos have no result."""
     _print_table(out, "text", against=None, min_probability=study.min_probability)
-    show_failures(study)
-    numbers = [configuration.number for configuration in study.configurations]
-    if not any(study.store.mean(number)[0] for number in numbers):
+    show_failures(study, photos)
+    numbers = {configuration.number for configuration in study.configurations}
+    names = {photo.name for photo in photos}
+    if not study.store.has_results(numbers, names, study.min_probability):
         raise IgosError(
             "no photo could be explained, or none has the minimum probability, "
             f"{study.min_probability}"
         )
 
 
-def show_failures(study: "Study") -> None:
-    """What failed, on stderr."""
+def show_failures(study: "Study", photos: Sequence["Listed"]) -> None:
+    """Which of these photos failed, on stderr."""
     numbers = [configuration.number for configuration in study.configurations]
-    failures = study.store.failures(numbers)
+    failures = study.store.failures(numbers, {photo.name for photo in photos})
     for failure in failures[:FAILURES_SHOWN]:
         print(f"igos: {failure}", file=sys.stderr)
     if len(failures) > FAILURES_SHOWN:

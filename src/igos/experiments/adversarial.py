@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean, median
-from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -19,19 +18,16 @@ from torch import Tensor, nn
 from igos.answer import tried
 from igos.data import Listed, list_photos
 from igos.errors import IgosError
-from igos.experiments.bench import AsItIs, Bench, Kept, Report, save_pixels
+from igos.experiments.bench import Bench, Kept, Report, save_pixels
 from igos.experiments.failure import reach
 from igos.experiments.pictures import explanations
 from igos.experiments.sure import AT_ONCE, Sure, sure, together
-from igos.files import prepare_folder
+from igos.files import png, prepare_folder
 from igos.image import Normalisation
 from igos.passes import dtype_of, evaluating
 from igos.study.formats import markdown
 from igos.study.halving import batches, halving
 from igos.study.result import Failure
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SIDE = 28
 METHOD = "igos"
@@ -70,11 +66,10 @@ class MIFGSM:
 def adversarial(bench: Bench) -> Report:
     """I-GOS of each photo, clean and attacked, for the class that the model sees in it."""
     folder = bench.folder("adversarial")
-    height, width = bench.size
-    as_it_is = AsItIs(bench.classifier.normalisation, (width, height))
-    ready = replace(bench.classifier, preprocess=as_it_is)
     pairs = _attacked(bench, folder)
-    own = replace(bench, classifier=ready, target="predicted", min_probability=0.0, limit=None)
+    own = replace(
+        bench, classifier=bench.unprepared, target="predicted", min_probability=0.0, limit=None
+    )
     wanted = {f"{kind}/{name}.png" for name in pairs for kind in KINDS}
     photos = [photo for photo in list_photos(folder) if photo.name in wanted]
     methods = {METHOD: bench.maker(METHOD)}
@@ -174,7 +169,7 @@ def _line(kind: str, found: Sequence[_Found]) -> list[str]:
 
 def _figures(
     bench: Bench, kept: Kept, photos: Sequence[Listed], names: Sequence[str]
-) -> "dict[str, Figure]":
+) -> dict[str, bytes]:
     from igos.plot import comparison
 
     wanted = {f"{kind}/{name}.png": kind for name in names for kind in KINDS}
@@ -182,4 +177,6 @@ def _figures(
         photo: replace(one, method=wanted[photo])
         for photo, (one,) in explanations(bench, kept, [p for p in photos if p.name in wanted])
     }
-    return {name: comparison([found[f"{kind}/{name}.png"] for kind in KINDS]) for name in names}
+    return {
+        name: png(comparison([found[f"{kind}/{name}.png"] for kind in KINDS])) for name in names
+    }

@@ -3,12 +3,13 @@
 import io
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
@@ -19,7 +20,7 @@ from torch import Tensor
 from igos.answer import precision_of
 from igos.data import Listed, list_photos
 from igos.errors import IgosError
-from igos.files import png, write
+from igos.files import write
 from igos.image import Normalisation
 from igos.methods import maker
 from igos.methods.base import Maker
@@ -33,13 +34,10 @@ from igos.study.schema import reading
 from igos.study.store import Store
 from igos.study.table import Row, summarise
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-Follow = Callable[[Study, Iterator[Progress]], None]
+Follow = Callable[[Study, Sequence[Listed], Iterator[Progress]], None]
 
 
-def _unseen(_: Study, progress: Iterator[Progress]) -> None:
+def _unseen(_: Study, __: Sequence[Listed], progress: Iterator[Progress]) -> None:
     deque(progress, maxlen=0)
 
 
@@ -55,7 +53,7 @@ class Bench:
     limit: int | None = None  # photos
     seed: int = 0
     batch: int | None = None  # None: what suits the device
-    follow: Follow = _unseen  # is handed every study and must go through its progress
+    follow: Follow = _unseen  # is handed every study, its photos and progress to go through
 
     @cached_property
     def photos(self) -> list[Listed]:
@@ -72,6 +70,15 @@ class Bench:
         """What the model is, also where it was not loaded by name."""
         classifier = self.classifier
         return classifier.digest or digest(classifier.name, classifier.module)
+
+    @property
+    def unprepared(self) -> Classifier:
+        """The model for pictures that are made as it wants them; by another name, as it sees other
+        parts of a photo."""
+        height, width = self.size
+        as_it_is = AsItIs(self.classifier.normalisation, (width, height))
+        name = f"{self.classifier.name} without preprocessing"
+        return replace(self.classifier, name=name, preprocess=as_it_is)
 
     def folder(self, kind: str) -> Path:
         """For pictures that are this model's and no other's."""
@@ -129,15 +136,24 @@ class Bench:
                 reasons = [f"{method}: {reason}" for method, reason in study.unsuited]
                 small = f"its images of {self.size[0]}×{self.size[1]} are too small"
                 raise IgosError(f"no method fits {classifier.name}: {'; '.join(reasons) or small}")
-            self.follow(study, evaluate(study, chosen, limit=most))
+            with closing(evaluate(study, chosen, limit=most)) as progress:
+                self.follow(study, chosen, progress)
             configurations = {one.number for one in study.configurations}
             numbers = (photo.number for photo in islice(eligible(study, chosen), most))
             kept = Kept(path, frozenset(configurations), frozenset(numbers))
             if not kept.select("r.photo"):
-                failures = store.failures(configurations, {photo.name for photo in chosen})
-                why = (*failures, "no photo has the minimum probability")
-                raise IgosError(f"no photo could be explained: {why[0]}")
+                names = {photo.name for photo in chosen}
+                unread = self.why(store.failures((), names), len(chosen))
+                why = store.failures(configurations, names)[0] if kept.photos else unread
+                raise IgosError(f"no photo could be explained: {why}")
         return kept
+
+    def why(self, failures: Sequence[str], photos: int) -> str:
+        """Why none of so many photos is left, where some could not be read or classified."""
+        if len(failures) == photos:
+            return failures[0]
+        also = f"; {len(failures)} failed, such as: {failures[0]}" if failures else ""
+        return f"none has a class of at least {self.min_probability}{also}"
 
     def maker(self, name: str, **settings: str | float) -> Maker:
         """That method with some settings, at any resolution."""
@@ -196,11 +212,11 @@ def save_pixels(pixels: Tensor, path: Path) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """What an experiment found, in Markdown, and its figures by name."""
+    """What an experiment found, in Markdown, and its figures by name, as PNG."""
 
     name: str
     text: str
-    figures: "Mapping[str, Figure]" = field(default_factory=dict)
+    figures: Mapping[str, bytes] = field(default_factory=dict)
 
     def save(self, folder: Path) -> list[Path]:
         """NAME.md and a NAME.FIGURE.png for each figure."""
@@ -208,7 +224,7 @@ class Report:
             f"\n![{title}]({quote(f'{self.name}.{title}.png')})\n" for title in self.figures
         )
         contents = {".md": (self.text.rstrip() + "\n" + links).encode()}
-        contents |= {f".{title}.png": png(figure) for title, figure in self.figures.items()}
+        contents |= {f".{title}.png": figure for title, figure in self.figures.items()}
         return write(folder, self.name, contents)
 
 

@@ -6,6 +6,7 @@ from collections import defaultdict
 import numpy as np
 
 from igos.experiments.bench import Bench, Kept, Report
+from igos.files import png
 from igos.methods.base import Maker
 from igos.study.formats import markdown
 
@@ -48,7 +49,7 @@ def convergence(bench: Bench) -> Report:
     )
     from igos.plot import losses as draw
 
-    return Report("convergence", text, {"losses": draw(losses)})
+    return Report("convergence", text, {"losses": png(draw(losses))})
 
 
 def mean_losses(kept: Kept) -> dict[str, list[float]]:

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from igos.experiments.bench import Bench, Report
 from igos.experiments.pictures import explanations
+from igos.files import png
 
 METHODS = ("igos", "igos-two-sided", "mask", "gradcam", "rise", "integrated-gradients")
 SIDES = (28, 224)  # of the methods that have no resolution of their own
@@ -19,7 +20,7 @@ def gallery(bench: Bench) -> Report:
     kept = own.study("gallery", methods, SIDES, heatmaps=True)
     figures, lines = {}, []
     for name, found in explanations(own, kept, bench.photos):
-        figures[name.replace("/", "_").replace("\\", "_")] = comparison(found)
+        figures[name.replace("/", "_").replace("\\", "_")] = png(comparison(found))
         lines.append(f"- {name}: {found[0].class_name}, {found[0].probability:.3f}")
     text = f"# Gallery\n\n{bench.classifier.name}, the predicted class:\n\n" + "\n".join(lines)
     return Report("gallery", text, figures)

@@ -20,7 +20,7 @@ from torch import Tensor
 from igos.boxes import Boxed, coco, is_voc, voc
 from igos.data import Listed, read_photo
 from igos.errors import IgosError
-from igos.experiments.bench import AsItIs, Bench, Kept, Report, save_pixels
+from igos.experiments.bench import Bench, Kept, Report, save_pixels
 from igos.experiments.sure import sure
 from igos.files import prepare_folder
 from igos.methods import METHODS
@@ -120,14 +120,8 @@ def _with_grids(bench: Bench) -> Report:
             f"photos {str(bench.source)!r}: the grid pointing game needs {CELLS**2} photos of "
             f"different classes with a probability of at least {bench.min_probability}"
         )
-    height, width = bench.size
-    ready = AsItIs(bench.classifier.normalisation, (width, height))
     own = replace(
-        bench,
-        classifier=replace(bench.classifier, preprocess=ready),
-        target="label",
-        min_probability=0.0,
-        limit=None,
+        bench, classifier=bench.unprepared, target="label", min_probability=0.0, limit=None
     )
     photos = [Listed(name, path, label) for name, (path, label, _) in cells.items()]
     kept = own.study("pointing", _methods(bench), SIDES, photos=photos, heatmaps=True)

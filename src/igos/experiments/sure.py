@@ -48,8 +48,7 @@ def sure(bench: Bench) -> Iterator[Sure]:
             if len(names) == bench.limit:
                 return
     if not names:
-        why = (*failures, f"none has a class of at least {bench.min_probability}")
-        raise IgosError(f"no photo could be used: {why[0]}")
+        raise IgosError(f"no photo could be used: {bench.why(failures, len(bench.photos))}")
 
 
 def _read(bench: Bench, photo: Listed) -> tuple[str, Tensor] | Failure:

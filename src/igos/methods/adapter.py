@@ -13,9 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from igos.errors import IgosError, first_line, unknown
+from igos.errors import first_line, unknown
 from igos.methods.base import UnsuitedError
-from igos.problem import LINKS, Problem
+from igos.passes import out_of_memory
+from igos.problem import LINKS, Problem, check_differentiable
 
 
 def library(module: str, method: object) -> Any:
@@ -51,8 +52,8 @@ class Scores(nn.Module):
     def forward(self, images: Tensor, rows: Tensor) -> Tensor:
         """(n, 3, H, W) and the image each belongs to, (n,) -> (n,)."""
         scores = self.problem.run(images, rows)
-        if torch.is_grad_enabled() and not scores.requires_grad:
-            raise IgosError("the model's output has no gradient: it must be differentiable")
+        if torch.is_grad_enabled():
+            check_differentiable(scores)
         return scores
 
 
@@ -77,6 +78,8 @@ def copied(problem: Problem, method: object) -> Problem:
     try:
         model = copy.deepcopy(problem.model).eval()
     except Exception as error:  # the model's own code, which may raise anything
+        if out_of_memory(error):
+            raise
         raise UnsuitedError(
             f"{name} works on a copy of the model, which cannot be copied: {first_line(error)}"
         ) from error

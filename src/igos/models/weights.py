@@ -1,5 +1,6 @@
 """Weights from a file, read without ever running code that is in it."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from igos.errors import IgosError
 
 def read_state_dict(path: Path) -> dict[str, Tensor]:
     """The tensors of a safetensors file or of a saved state dict (`weights_only`)."""
-    if not path.is_file():
+    if not os.path.isfile(path):  # Path's own raises where a folder above may not be read
         raise IgosError(f"weights {str(path)!r}: no such file")
     try:
         if path.suffix == ".safetensors":

@@ -1,5 +1,6 @@
 """An evaluation as one HTML file: tables, curves, and a gallery of photos and heatmaps."""
 
+import os
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,9 +30,9 @@ def write_report(
     Photos are read where the runs had them, or from `photos`. `model` names a network whose
     preprocessing may be used where the store's own is not known without running its code.
     """
-    if out.is_dir():
+    if os.path.isdir(out):
         raise IgosError(f"out {str(out)!r}: a folder; give a file such as report.html")
-    if out.exists() and store.exists() and out.samefile(store):
+    if os.path.exists(out) and os.path.exists(store) and out.samefile(store):
         raise IgosError(f"out {str(out)!r}: that is the store; give another file")
     prepare_folder(out.parent)
     data = gather(store, against=against, min_probability=min_probability)

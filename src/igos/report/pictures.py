@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import io
+import os
 import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -39,7 +40,7 @@ class Picture:
 def places(store: Path, runs: Sequence[Run], given: Path | None) -> list[Path]:
     """Folders that photos' names may start from, the likeliest first."""
     if given is not None:
-        if not given.exists():
+        if not os.path.exists(given):
             raise IgosError(f"photos {str(given)!r}: no such file or folder")
         sources = [given]
     else:
@@ -49,7 +50,7 @@ def places(store: Path, runs: Sequence[Run], given: Path | None) -> list[Path]:
             if "photos" in run.arguments
         ]
         sources = [place for path in named for place in (path, store.parent / path)]
-    return list(dict.fromkeys(one if one.is_dir() else one.parent for one in sources))
+    return list(dict.fromkeys(one if os.path.isdir(one) else one.parent for one in sources))
 
 
 def picture(card: Card, folders: Iterable[Path], view: View | None) -> Picture | None:

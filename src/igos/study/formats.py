@@ -115,7 +115,7 @@ def as_tables(rows: Sequence[Row], markup: Markup) -> str:
             f"Deletion (small is good) and insertion (large is good), {question['model']}, "
             f"target {question['target']}, baseline {question['baseline']}, "
             f"{question['curves']} curves of the {question['score']} "
-            f"in {question.get('precision', 'own')} precision"
+            f"in {question['precision']} precision"
         )
         tables.append(markup.table(markup.plain(title), _overview(some, markup)))
         lines = [[markup.plain(cell) for cell in line] for line in _details(some)]

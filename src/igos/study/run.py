@@ -5,7 +5,7 @@ on the photos and on the command, so one that was interrupted and is given again
 not been.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -35,8 +35,11 @@ class Progress:
 
 def evaluate(
     study: Study, photos: Sequence[Listed], *, limit: int | None = None
-) -> Iterator[Progress]:
-    """Do what is not done yet; `limit` counts the photos that reach the minimum probability."""
+) -> Generator[Progress, None, None]:
+    """Do what is not done yet; `limit` counts the photos that reach the minimum probability.
+
+    Whoever may stop halfway closes it before the store: it may still be writing.
+    """
     limit = None if limit is None else min(limit, len(photos))
     total = len(photos) if limit is None else limit
     at_once: dict[int, int] = {}  # photos, of a configuration that ran out of memory with more

@@ -75,7 +75,7 @@ CREATE TABLE failures (
 @contextmanager
 def reading(path: Path) -> Iterator[sqlite3.Connection]:
     """A store open for reading, also while another process writes it."""
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise IgosError(f"store {str(path)!r}: no such file; igos evaluate makes one")
     connection = connect(path, read_only=True)
     try:

@@ -4,6 +4,7 @@ Whatever was committed survives the process, killed or not. The tables are in `d
 """
 
 import json
+import os
 import sqlite3
 import threading
 from collections.abc import Container, Iterable, Iterator, Sequence
@@ -31,7 +32,7 @@ class Store:
         self.path = path.resolve()  # so that a link to it has the same lock
         self._mutex = threading.Lock()
         self._run = 0
-        if self.path.exists():
+        if os.path.exists(self.path):
             connect(self.path, read_only=True).close()  # what is no store gets no lock beside it
         self._lock = _lock(self.path)
         try:
@@ -176,6 +177,20 @@ class Store:
             reason if method is None else f"{method} {height}×{width} of {name!r}: {reason}"
             for reason, name, method, height, width in rows
         ]
+
+    def has_results(
+        self, configurations: Container[int], photos: Container[str], min_probability: float
+    ) -> bool:
+        """Whether one of these photos has a result of one of these configurations."""
+        with self._transaction() as db:
+            rows = db.execute(
+                "SELECT c.id, f.name FROM results r "
+                "JOIN configurations c ON c.id = r.configuration JOIN photos f ON f.id = r.photo "
+                "JOIN predictions p ON p.photo = r.photo AND p.question = c.question "
+                "WHERE p.probability >= ?",
+                (min_probability,),
+            )
+            return any(number in configurations and name in photos for number, name in rows)
 
     def mean(self, configuration: int) -> tuple[int, float, float]:
         """How many results there are, and their mean deletion and insertion."""
