@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -21,7 +22,7 @@ from igos.data import Listed, list_photos
 from igos.errors import IgosError
 from igos.experiments import EXPERIMENTS
 from igos.experiments.adversarial import MIFGSM
-from igos.experiments.bench import AsItIs, Bench, Kept, Report, published
+from igos.experiments.bench import Bench, Kept, Report, published
 from igos.experiments.convergence import mean_losses
 from igos.experiments.pictures import explanations
 from igos.experiments.sure import sure
@@ -30,7 +31,7 @@ from igos.image import Normalisation, blur
 from igos.methods.igos import IGOS
 from igos.models import load
 from igos.models.classifier import Classifier
-from igos.models.view import view
+from igos.models.view import AsItIs, view
 from igos.passes import Passes
 from igos.problem import Objective
 from igos.study.formats import markdown
@@ -488,10 +489,15 @@ def test_a_report_does_not_cut_pictures_that_were_made_for_the_model(tmp_path: P
         "efficientnet_lite0", TinyNet().eval(), AsItIs(Normalisation(), (20, 20)), Normalisation()
     )
     bench = Bench(bundled, tmp_path, tmp_path)
-    assert view(bench.classifier.name)
-    with pytest.raises(IgosError, match="unknown model"):
-        view(bench.unprepared.name)
     assert bench.unprepared.example().shape == (3, 20, 20)
+    noise = np.random.default_rng(0).integers(0, 256, (224, 224, 3), dtype=np.uint8)
+    cut, whole = (
+        np.asarray(view(name).seen(Image.fromarray(noise)))
+        for name in (bundled.name, bench.unprepared.name)
+    )
+    assert np.array_equal(whole, noise)
+    assert not np.array_equal(cut, noise)
+    assert view(bench.unprepared.name).class_names == view(bundled.name).class_names
 
 
 def test_a_bench_without_a_screen(place: Path, photos: Path) -> None:

@@ -13,12 +13,13 @@ from torch import Tensor, nn
 from igos.boxes import Boxed, coco, is_voc, voc
 from igos.data import Listed
 from igos.errors import IgosError
-from igos.experiments.bench import AsItIs, Bench
+from igos.experiments.bench import Bench
 from igos.experiments.pointing import cell, make_grids, pointing, seen
 from igos.image import Normalisation
 from igos.metrics.pointing import hit, share
 from igos.models import load
 from igos.models.classifier import Classifier
+from igos.models.view import AsItIs
 from igos.study.result import unpack
 from igos.study.schema import reading
 from small import Run

@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import numpy as np
-import torch
 from PIL import Image
 from torch import Tensor
 
@@ -21,11 +19,11 @@ from igos.answer import precision_of
 from igos.data import Listed, list_photos
 from igos.errors import IgosError
 from igos.files import write
-from igos.image import Normalisation
 from igos.methods import maker
 from igos.methods.base import Maker
 from igos.models import digest
 from igos.models.classifier import Classifier
+from igos.models.view import UNPREPARED, AsItIs
 from igos.study.formats import markdown
 from igos.study.photos import eligible
 from igos.study.plan import Question, Study, environment, plan
@@ -73,11 +71,10 @@ class Bench:
 
     @property
     def unprepared(self) -> Classifier:
-        """The model for pictures that are made as it wants them; by another name, as it sees other
-        parts of a photo."""
+        """The model for pictures that are made as it wants them; its name says so."""
         height, width = self.size
         as_it_is = AsItIs(self.classifier.normalisation, (width, height))
-        name = f"{self.classifier.name} without preprocessing"
+        name = self.classifier.name + UNPREPARED
         return replace(self.classifier, name=name, preprocess=as_it_is)
 
     def folder(self, kind: str) -> Path:
@@ -188,18 +185,6 @@ class Kept:
 
     def rows(self, *, against: str | None = "igos") -> list[Row]:
         return summarise(self.path, against=against, only=(self.configurations, self.photos))
-
-
-@dataclass(frozen=True)
-class AsItIs:
-    """Preprocessing for pictures that have the model's size already; others are made so."""
-
-    normalisation: Normalisation
-    size: tuple[int, int]  # (W, H)
-
-    def __call__(self, photo: Image.Image) -> Tensor:
-        array = np.asarray(photo.convert("RGB").resize(self.size))
-        return self.normalisation.normalise(torch.tensor(array).permute(2, 0, 1).float() / 255)
 
 
 def save_pixels(pixels: Tensor, path: Path) -> None:

@@ -4,11 +4,13 @@ A picture of a heatmap needs no more, and nothing is fetched for it.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import timm
 import timm.data
+import torch
 import torchvision
 from PIL import Image
 from torch import Tensor
@@ -34,8 +36,30 @@ class View:
             raise IgosError(f"the model's preprocessing failed: {first_line(error)}") from error
 
 
+@dataclass(frozen=True)
+class AsItIs:
+    """Preprocessing for pictures that are made as the model wants them."""
+
+    normalisation: Normalisation
+    size: tuple[int, int] | None = None  # (W, H), to be sure
+
+    def __call__(self, photo: Image.Image) -> Tensor:
+        array = np.asarray(photo.convert("RGB").resize(self.size or photo.size))
+        return self.normalisation.normalise(torch.tensor(array).permute(2, 0, 1).float() / 255)
+
+
+UNPREPARED = " without preprocessing"  # ends the name of a model that gets such pictures
+
+
+def unprepared(known: View) -> View:
+    """The same network's view of pictures that are made as it wants them."""
+    return replace(known, preprocess=AsItIs(known.normalisation))
+
+
 def view(name: str) -> View:
     """By the model's name; a file of one's own is not run, whoever wrote down its name."""
+    if name.endswith(UNPREPARED):
+        return unprepared(view(name.removesuffix(UNPREPARED)))
     prefix, _, rest = name.partition(":")
     try:
         if name.startswith("efficientnet_lite"):

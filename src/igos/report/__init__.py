@@ -8,7 +8,7 @@ from pathlib import Path
 from igos.errors import IgosError
 from igos.files import prepare_folder, write
 from igos.models.sources import from_file
-from igos.models.view import View, view
+from igos.models.view import UNPREPARED, View, unprepared, view
 from igos.report.gather import Card, Gathered, gather
 from igos.report.page import Shown, page
 from igos.report.pictures import Heat, finest, heat, picture, places
@@ -68,7 +68,8 @@ def _views(data: Gathered, model: str | None) -> tuple[dict[int, View | None], l
         try:
             views[number] = view(question["model"])
         except IgosError as error:
-            views[number] = given
+            made = question["model"].endswith(UNPREPARED)
+            views[number] = unprepared(given) if given and made else given
             if given is None:
                 notes.append(f"Photos are whole, beside their heatmaps: {error} (--model).")
     return views, list(dict.fromkeys(notes))
