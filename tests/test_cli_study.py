@@ -313,7 +313,8 @@ def test_killed_at_any_moment_it_goes_on_and_ends_the_same(run: Run) -> None:
         process = subprocess.Popen(
             [sys.executable, "-m", "igos.cli", *words, "killed.sqlite"],
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
             env={**os.environ, "IGOS_TEST_DELAY": "0.01"},
         )
         while process.poll() is None and not (
@@ -321,7 +322,8 @@ def test_killed_at_any_moment_it_goes_on_and_ends_the_same(run: Run) -> None:
         ):
             time.sleep(0.002)
         process.send_signal(signal.SIGKILL)
-        assert process.wait() == -signal.SIGKILL, "it was done before it was killed"
+        _, err = process.communicate()
+        assert process.returncode == -signal.SIGKILL, f"it was done before it was killed: {err}"
     assert 0 < count("killed.sqlite") < 44
     assert run(*words, "killed.sqlite")[0] == 0
     assert contents(Path("killed.sqlite")) == whole

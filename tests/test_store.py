@@ -1,5 +1,6 @@
 """The SQLite file: one writer, all or nothing, refusals."""
 
+import shutil
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
@@ -158,3 +159,21 @@ def test_files_that_are_no_stores_are_left_alone(path: Path, tmp_path: Path) -> 
         Store(tmp_path / "nowhere" / "run.sqlite")
     with pytest.raises(IgosError, match="store"):
         Store(tmp_path)
+
+
+def test_a_store_whose_maker_was_killed_in_the_middle(tmp_path: Path) -> None:
+    """What it had half written lies in the file, and what was before in a journal beside it."""
+    half, killed = tmp_path / "half.sqlite", tmp_path / "killed.sqlite"
+    db = sqlite3.connect(half, isolation_level=None)
+    db.execute("PRAGMA cache_size = 1")  # so that pages are written before the end
+    db.execute("BEGIN")
+    db.execute("CREATE TABLE photos (x)")
+    db.executemany("INSERT INTO photos VALUES (?)", [("x" * 3000,)] * 200)
+    for end in ("", "-journal"):
+        shutil.copy(f"{half}{end}", f"{killed}{end}")
+    db.close()
+    assert killed.stat().st_size > 100_000
+    with Store(killed) as store:
+        assert store.photo("a.png", "0") == 1
+    with Store(killed) as store:
+        assert store.find_photo("a.png", "0") == 1

@@ -112,12 +112,11 @@ def _check(db: sqlite3.Connection, path: Path, *, read_only: bool) -> None:
     owner = db.execute("PRAGMA application_id").fetchone()[0]
     if not read_only:
         db.execute("PRAGMA synchronous = NORMAL")  # in WAL mode a killed process loses nothing
-    if _is_empty(db):  # new, or its maker was killed
-        if not read_only:
-            _create(db)
-    elif owner != APPLICATION:
+    if _is_empty(db):
+        return
+    if owner != APPLICATION:
         raise IgosError(f"store {str(path)!r}: not a store of igos; give another file")
-    elif version != SCHEMA:
+    if version != SCHEMA:
         raise IgosError(
             f"store {str(path)!r}: written by another version of igos (schema {version}, this one "
             f"knows {SCHEMA}); use that version, or give another file"
@@ -128,7 +127,10 @@ def _is_empty(db: sqlite3.Connection) -> bool:
     return bool(db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0)
 
 
-def _create(db: sqlite3.Connection) -> None:
+def create_if_empty(db: sqlite3.Connection) -> None:
+    """Make the tables where the file is new, or its maker was killed."""
+    if not _is_empty(db):
+        return
     db.execute("PRAGMA journal_mode = WAL")
     db.executescript(
         f"BEGIN; {TABLES} PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {SCHEMA}; "

@@ -4,18 +4,17 @@ Whatever was committed survives the process, killed or not. The tables are in `d
 """
 
 import json
-import os
 import sqlite3
 import threading
 from collections.abc import Container, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
 from igos.answer import Prediction
 from igos.errors import IgosError
 from igos.study.result import Failure, Result
-from igos.study.schema import broken, connect
+from igos.study.schema import broken, connect, create_if_empty
 
 NO_CONFIGURATION = 0  # a failure of the photo itself, whatever the method
 
@@ -32,14 +31,14 @@ class Store:
         self.path = path.resolve()  # so that a link to it has the same lock
         self._mutex = threading.Lock()
         self._run = 0
-        if os.path.exists(self.path):
-            connect(self.path, read_only=True).close()  # what is no store gets no lock beside it
-        self._lock = _lock(self.path)
-        try:
-            self._db = connect(self.path, read_only=False)
-        except BaseException:
-            self._lock.close()
-            raise
+        with ExitStack() as opened:
+            # First, so that what is no store gets no lock beside it; and for writing, so that what
+            # a killed process had half done is undone.
+            self._db = opened.enter_context(closing(connect(self.path, read_only=False)))
+            self._lock = opened.enter_context(closing(_lock(self.path)))
+            with broken(self.path):
+                create_if_empty(self._db)
+            opened.pop_all()
 
     def __enter__(self) -> Self:
         return self
